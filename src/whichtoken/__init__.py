@@ -1,0 +1,55 @@
+"""whichtoken: which tokens influence a Transformer's output, and how far that answer can be trusted.
+
+Names are loaded on first use, so that importing whichtoken does not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whichtoken.errors import WhichTokenError
+    from whichtoken.explaining import explain
+    from whichtoken.models.subject import Subject, load
+    from whichtoken.records import Attribution, Curve
+    from whichtoken.registry import method
+    from whichtoken.targets import Class, Contrast, Predicted
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Attribution": "records.Attribution",
+    "Class": "targets.Class",
+    "Contrast": "targets.Contrast",
+    "Curve": "records.Curve",
+    "Predicted": "targets.Predicted",
+    "Subject": "models.subject.Subject",
+    "WhichTokenError": "errors.WhichTokenError",
+    "explain": "explaining.explain",
+    "load": "models.subject.load",
+    "method": "registry.method",
+}
+
+__all__ = [
+    "Attribution",
+    "Class",
+    "Contrast",
+    "Curve",
+    "Predicted",
+    "Subject",
+    "WhichTokenError",
+    "explain",
+    "load",
+    "method",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].rpartition(".")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), attribute)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

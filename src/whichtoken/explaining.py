@@ -1,0 +1,251 @@
+"""explain: from texts and method names to attributions.
+
+Texts are encoded, batched by similar length, passed once through the model for each view that the methods need, and
+each method turns that pass into scores. (The module is not called `explain`, so that `whichtoken.explain` can only be
+the function.)
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from whichtoken.errors import BadSetting, NotFinite, UsageError
+from whichtoken.models import Batch, Document, LongTexts, ModelProbe, Row, Subject, batches, capture, window_row
+from whichtoken.records import Attribution
+from whichtoken.registry import check, parse
+from whichtoken.targets import Goal, Predicted, Target, as_target, check_target, resolve
+from whichtoken.trace import Method, Needs, Site, Trace, View
+
+TOKENS_PER_BATCH = 4096
+PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of captured attention: 0.5 GB in float32
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One call of explain, checked and planned."""
+
+    subject: Subject
+    methods: Mapping[str, Method]
+    passes: Mapping[View, Needs]  # the plain view first: it decides what is explained
+    target: Target
+    documents: Sequence[Document]
+
+    def fits(self, rows: int, longest: int) -> bool:
+        config = self.subject.model.config
+        captured = any(Site.ATTENTION in needs.values | needs.grads for needs in self.passes.values())
+        heads = config.num_hidden_layers * config.num_attention_heads if captured else 0
+        small = rows * longest <= TOKENS_PER_BATCH and rows * longest**2 * heads <= PAIRS_PER_BATCH
+        return small and not (rows > 1 and self.subject.batches_of_one)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One window of a document, as the model sees it."""
+
+    number: int  # of the document
+    row: Row
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """One method's answer for one window."""
+
+    scores: tuple[float, ...]
+    details: Mapping[str, object]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Every method's answer for one window, and what they explain."""
+
+    label: str
+    probability: float
+    scored: Mapping[str, _Scored]
+
+
+def explain(
+    subject: Subject,
+    inputs: Iterable[str | tuple[str, str]],
+    methods: Iterable[str | Method] = ("attcat",),
+    target: Target | int | str | None = None,
+    long: LongTexts = "truncate",
+) -> list[dict[str, Attribution]]:
+    """For each input, in order, the attribution of each method.
+
+    `methods`: names, names with a preset ("attcat@repo"), or what `whichtoken.method` returns. Results are keyed by
+    the string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or
+    name, or `Contrast(a, b)`. `long`: texts over the model's limit are cut ("truncate"; the result counts the tokens
+    cut), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
+    """
+    if long not in get_args(LongTexts):
+        raise BadSetting("long", long, f"one of {', '.join(get_args(LongTexts))}")
+    wanted = as_target(target)
+    check_target(wanted, subject.labels)
+    chosen = _methods(methods)
+    job = _Job(subject, chosen, _passes(chosen.values()), wanted, subject.encode(inputs, long))
+    pieces = [
+        _Piece(number, window_row(document, window))
+        for number, document in enumerate(job.documents)
+        for window in document.windows
+    ]
+    classes = _classes_of_long_texts(job, pieces)
+    answers: dict[int, _Answer] = {}
+    for group in batches([len(piece.row.ids) for piece in pieces], job.fits):
+        answers.update(zip(group, _answer(job, [pieces[i] for i in group], classes), strict=True))
+    found: list[list[_Answer]] = [[] for _ in job.documents]
+    for index, piece in enumerate(pieces):
+        found[piece.number].append(answers[index])
+    pairs = list(zip(job.documents, found, strict=True))
+    return [{key: _attribution(job, key, document, parts) for key in chosen} for document, parts in pairs]
+
+
+def _methods(methods: Iterable[str | Method]) -> dict[str, Method]:
+    if isinstance(methods, str | Method):
+        raise UsageError(f"methods is {methods!r}; put it in a list: [{methods!r}]")
+    chosen: dict[str, Method] = {}
+    for item in methods:
+        if not isinstance(item, str | Method):
+            raise BadSetting("methods", item, "method names, or what whichtoken.method(...) returns")
+        method = parse(item) if isinstance(item, str) else item
+        check(method)
+        chosen[item if isinstance(item, str) else method.label] = method
+    return chosen
+
+
+def _passes(methods: Iterable[Method]) -> dict[View, Needs]:
+    """One pass for each view, with the union of what its methods need."""
+    passes = {View(): Needs()}
+    for needs in (method.needs for method in methods):
+        passes[needs.view] = passes.get(needs.view, Needs(view=needs.view)) | needs
+    return passes
+
+
+def _classes_of_long_texts(job: _Job, pieces: Sequence[_Piece]) -> dict[int, int]:
+    """A text in several windows has one prediction: the class with the highest mean probability over them."""
+    long = [piece for piece in pieces if len(job.documents[piece.number].windows) > 1]
+    if not isinstance(job.target, Predicted):
+        return {}
+    sums: dict[int, Tensor] = {}
+    for group in batches([len(piece.row.ids) for piece in long], job.fits):
+        batch = job.subject.batch([long[i].row for i in group])
+        logits = job.subject.logits(batch)
+        _check_logits(job, batch, [long[i].number for i in group], logits)
+        for i, probabilities in zip(group, job.subject.link.probabilities(logits), strict=True):
+            sums[long[i].number] = sums.get(long[i].number, 0) + probabilities
+    return {number: int(total.argmax()) for number, total in sums.items()}
+
+
+def _answer(job: _Job, pieces: Sequence[_Piece], classes: Mapping[int, int]) -> list[_Answer]:
+    """One batch: its passes, then each method on its pass."""
+    batch = job.subject.batch([piece.row for piece in pieces])
+    numbers = [piece.number for piece in pieces]
+
+    def choose(logits: Tensor) -> Goal:
+        goal = resolve(job.target, logits, job.subject.labels)
+        known = [classes.get(number, int(own)) for number, own in zip(numbers, goal.toward, strict=True)]
+        return Goal(torch.tensor(known, device=logits.device), goal.against)
+
+    start = perf_counter()
+    plain = capture(job.subject, batch, choose, job.passes[View()])
+    _check_logits(job, batch, numbers, plain.logits)
+    goal = choose(plain.logits)
+    traces, seconds = {View(): plain}, {View(): perf_counter() - start}
+    for view in [view for view in job.passes if view != View()]:
+        start = perf_counter()
+        traces[view] = capture(job.subject, batch, lambda logits: goal, job.passes[view])
+        seconds[view] = perf_counter() - start
+    probe = ModelProbe(job.subject, batch, goal)
+    scored = {}
+    for key, method in job.methods.items():
+        view = method.needs.view
+        scored[key] = _score(method, traces[view], probe, numbers, seconds[view])
+    probability = goal.probability(plain.logits, job.subject.link).tolist()
+    return [
+        _Answer(_label(job, goal, i), probability[i], {key: rows[i] for key, rows in scored.items()})
+        for i in range(len(pieces))
+    ]
+
+
+def _score(
+    method: Method, trace: Trace, probe: ModelProbe, numbers: Sequence[int], passed: float
+) -> list[_Scored]:
+    start = perf_counter()
+    found = method(trace.restrict(method.needs), probe)
+    lengths = trace.lengths.tolist()
+    rows = [tokens[:length] for tokens, length in zip(found.tokens, lengths, strict=True)]
+    for number, row in zip(numbers, rows, strict=True):
+        if not row.isfinite().all():
+            at = _first_bad(trace) or "none of its tensors, so in the method itself"
+            raise NotFinite(f"{method.label} gives NaN or infinite scores for input {number}; first found in {at}")
+    seconds = (passed + perf_counter() - start) / len(rows)
+    details = found.details or [{}] * len(rows)
+    return [_Scored(tuple(row.tolist()), dict(d), seconds) for row, d in zip(rows, details, strict=True)]
+
+
+def _check_logits(job: _Job, batch: Batch, numbers: Sequence[int], logits: Tensor) -> None:
+    finite = logits.isfinite().all(-1).tolist()
+    if not all(finite):
+        everything = Needs(frozenset({Site.EMBEDDINGS, Site.HIDDEN}))
+        trace = capture(job.subject, batch, lambda logits: Goal(logits.argmax(-1)), everything)
+        at = _first_bad(trace) or "the classification head"
+        raise NotFinite(
+            f"{job.subject.title} gives NaN or infinite logits for input {numbers[finite.index(False)]}; "
+            f"first found in {at}. Check the weights, or use a wider dtype"
+        )
+
+
+def _first_bad(trace: Trace) -> str | None:
+    """Where a trace first holds NaN or infinity, in the order of the network."""
+    for kind, tensors in (("values", trace.values), ("gradients", trace.grads)):
+        for site in (site for site in Site if site in tensors):
+            for layer, tensor in enumerate(tensors[site]):
+                if not tensor.isfinite().all():
+                    return f"{kind} of {site}, layer {layer}"
+    return None
+
+
+def _label(job: _Job, goal: Goal, row: int) -> str:
+    toward = job.subject.labels[int(goal.toward[row])]
+    return toward if goal.against is None else f"{toward} rather than {job.subject.labels[int(goal.against[row])]}"
+
+
+def _attribution(job: _Job, key: str, document: Document, answers: Sequence[_Answer]) -> Attribution:
+    method, parts = job.methods[key], [answer.scored[key] for answer in answers]
+    single = len(parts) == 1
+    shown = document.windows[0] if single else range(len(document.ids))
+    details = parts[0].details if single else {"windows": [p.details for p in parts]} if parts[0].details else {}
+    return Attribution(
+        texts=document.texts,
+        tokens=tuple(document.tokens[i] for i in shown),
+        spans=tuple(document.spans[i] for i in shown),
+        sequences=tuple(document.sequences[i] for i in shown),
+        word_ids=tuple(document.word_ids[i] for i in shown),
+        scores=parts[0].scores if single else _merged(document, [part.scores for part in parts]),
+        label=answers[0].label,
+        probability=sum(answer.probability for answer in answers) / len(answers),
+        method=method.name,
+        settings=method.settings,
+        searched=method.searched,
+        model=job.subject.title,
+        revision=job.subject.fingerprint(),
+        n_cut=document.n_cut,
+        n_windows=len(parts),
+        details=details,
+        seconds=sum(part.seconds for part in parts),
+    )
+
+
+def _merged(document: Document, parts: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Each token's mean over the windows that hold it; special tokens, which stand in all of them, get 0."""
+    sums, counts = [0.0] * len(document.ids), [0] * len(document.ids)
+    for window, scores in zip(document.windows, parts, strict=True):
+        for position, score in zip(window, scores, strict=True):
+            if document.sequences[position] is not None:
+                sums[position] += score
+                counts[position] += 1
+    return tuple(total / max(count, 1) for total, count in zip(sums, counts, strict=True))

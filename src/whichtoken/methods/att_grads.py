@@ -1,0 +1,32 @@
+"""Att-grads: the gradient of the target with respect to attention, averaged over blocks, heads and one axis.
+
+A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; taken as the ablation of
+Grad-SAM without attention and without clamping: 1/(L H T) sum_lhj grad A_l[h, i, j]. See `grad_sam` for `axis`;
+indexed by the query it shows the table's pattern (poor when removed first, good when removed last).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whichtoken.ops import Axis, mean_over
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class AttGrads(Method):
+    axis: Axis = "query"
+    mask_special: bool = False
+
+    name: ClassVar[str] = "att-grads"
+    paper: ClassVar[str] = "Barkan et al., CIKM 2021 (ablation)"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("", "attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        return Scores(mean_over(trace.grad(Site.ATTENTION), self.axis, trace.readout, trace.lengths))

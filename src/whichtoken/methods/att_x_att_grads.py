@@ -1,0 +1,32 @@
+"""Att x Att-grads: attention times its gradient, averaged over blocks, heads and one axis.
+
+A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; taken as Grad-SAM without
+clamping: 1/(L H T) sum_lhj (A_l * grad A_l)[h, i, j], signed. See `grad_sam` for `axis`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whichtoken.ops import Axis, mean_over
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class AttXAttGrads(Method):
+    axis: Axis = "query"
+    mask_special: bool = False
+
+    name: ClassVar[str] = "att-x-att-grads"
+    paper: ClassVar[str] = "Barkan et al., CIKM 2021 (ablation)"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("attention", "attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
+        return Scores(mean_over([a * grad for a, grad in pairs], self.axis, trace.readout, trace.lengths))

@@ -1,0 +1,49 @@
+"""AttCAT: CAT weighted by the attention that each token receives. Signed.
+
+Qiang et al., "AttCAT", NeurIPS 2022, eqs. 11 and 12:
+AttCAT_j = sum_l alpha_l[j] < d z_c / d h_l[j], h_l[j] >, alpha_l[j] = mean over heads and queries of A_l[h, i, j].
+
+Deviations, each a setting: the equations pair a block's attention with its output (h_1..h_L), the code with its input
+(h_0..h_{L-1}) (`layers`); the code hides special tokens in the explained pass (`mask_special`), so it explains another
+network than the one that predicts. Recommended: the network that predicts, with special tokens set to 0
+(`zero_special`). The Contrast-CAT code also scales scores to 0..1, which is left to whoever shows them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from whichtoken.ops import received_attention, token_dot
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class AttCAT(Method):
+    layers: Literal["inputs", "outputs"] = "inputs"
+    mask_special: bool = False
+    zero_special: bool = True
+
+    name: ClassVar[str] = "attcat"
+    paper: ClassVar[str] = "Qiang et al., NeurIPS 2022"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "repo": {"mask_special": True, "zero_special": False},
+        "paper": {"layers": "outputs", "zero_special": False},
+    }
+
+    @property
+    def needs(self) -> Needs:
+        return needs("hidden attention", "hidden", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        chosen = slice(None, -1) if self.layers == "inputs" else slice(1, None)
+        features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
+        layers = [
+            received_attention(attention, trace.lengths) * token_dot(feature, grad)
+            for attention, feature, grad in zip(trace.value(Site.ATTENTION), features, grads, strict=True)
+        ]
+        scores = torch.stack(layers).sum(0)
+        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores)

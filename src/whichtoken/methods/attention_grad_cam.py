@@ -1,0 +1,38 @@
+"""Grad-CAM on attention: the last block's heads, each weighted by its mean gradient.
+
+Selvaraju et al., "Grad-CAM", ICCV 2017, as AttCAT ("AttGrads" in its code) and Mask-LRP ("GradCAM") apply it to text:
+w_h = mean_ij grad A_L[h], M = max(0, mean_h w_h A_L[h]), scaled to 0..1 over the whole matrix; the score is the
+read-out row, its own entry set to 0.
+
+Deviations of the authors' code: special tokens are hidden in the explained pass (preset `repo`), and a map without
+any positive entry gives NaN; here it gives zeros.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whichtoken.ops import drop_self, minmax, readout_row
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class AttentionGradCAM(Method):
+    mask_special: bool = False
+
+    name: ClassVar[str] = "attention-grad-cam"
+    paper: ClassVar[str] = "Selvaraju et al., ICCV 2017; Qiang et al., NeurIPS 2022"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("attention", "attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        attention, grad = trace.value(Site.ATTENTION)[-1], trace.grad(Site.ATTENTION)[-1]
+        weights = grad.sum((2, 3)) / trace.lengths[:, None] ** 2
+        matrix = (weights[:, :, None, None] * attention).mean(1).clamp(min=0)
+        scaled = minmax(matrix, trace.mask[:, :, None] & trace.mask[:, None, :])
+        return Scores(drop_self(readout_row(scaled, trace.readout), trace.readout))

@@ -1,0 +1,31 @@
+"""CAM as the Mask-LRP paper uses it for text: the positive mean gradient that a key receives in the last block.
+
+Song et al. 2023, after Zhou et al., CVPR 2016: s_j = max(0, mean_hi grad A_L[h, i, j]), the read-out position's own
+entry set to 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whichtoken.ops import drop_self, received_attention
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class CAM(Method):
+    mask_special: bool = False
+
+    name: ClassVar[str] = "cam"
+    paper: ClassVar[str] = "Zhou et al., CVPR 2016; Song et al. 2023"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("", "attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        received = received_attention(trace.grad(Site.ATTENTION)[-1], trace.lengths)
+        return Scores(drop_self(received.clamp(min=0), trace.readout))

@@ -1,0 +1,44 @@
+"""CAT: features times their gradients, summed over blocks. Signed.
+
+Qiang et al., "AttCAT", NeurIPS 2022, eq. 10 (as a dot product, which is what the code takes it for):
+CAT_j = sum_l < d z_c / d h_l[j], h_l[j] >.
+
+Deviations, each a setting: the equations sum over block outputs h_1..h_L, the code over block inputs h_0..h_{L-1}
+(`layers`); the code hides special tokens in the explained pass (`mask_special`), so it explains another network than
+the one that predicts. Recommended: the network that predicts, with special tokens set to 0 (`zero_special`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from whichtoken.ops import token_dot
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class CAT(Method):
+    layers: Literal["inputs", "outputs"] = "inputs"
+    mask_special: bool = False
+    zero_special: bool = True
+
+    name: ClassVar[str] = "cat"
+    paper: ClassVar[str] = "Qiang et al., NeurIPS 2022"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "repo": {"mask_special": True, "zero_special": False},
+        "paper": {"layers": "outputs", "zero_special": False},
+    }
+
+    @property
+    def needs(self) -> Needs:
+        return needs("hidden", "hidden", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        chosen = slice(None, -1) if self.layers == "inputs" else slice(1, None)
+        pairs = zip(trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen], strict=True)
+        scores = torch.stack([token_dot(features, grad) for features, grad in pairs]).sum(0)
+        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores)

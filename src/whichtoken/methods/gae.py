@@ -1,0 +1,38 @@
+"""GAE: attention weighted by its positive gradient, added up through the blocks.
+
+Chefer, Gur and Wolf, "Generic Attention-model Explainability", ICCV 2021, self-attention case. With
+M_l = mean_h max(0, grad A_l * A_l): R <- R + M_l R from R = I (eqs. 5, 6); the score is the read-out row, its own
+entry set to 0. Rows are not normalised: the paper does so only for several modalities.
+
+The "GAE" of the Mask-LRP code is another method (TransAtt): it replaces A by its LRP relevance.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from whichtoken.ops import drop_self, rollout_row
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class GAE(Method):
+    start_layer: int = field(default=0, metadata={"least": 0})  # the authors advise the last blocks for CLIP
+    mask_special: bool = False
+    keep_self: bool = False
+
+    name: ClassVar[str] = "gae"
+    paper: ClassVar[str] = "Chefer et al., ICCV 2021"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("attention", "attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
+        blocks = [(attention * grad).clamp(min=0).mean(1) for attention, grad in pairs][self.start_layer :]
+        row = rollout_row(blocks, trace.readout, normalise=False)
+        return Scores(row if self.keep_self else drop_self(row, trace.readout))

@@ -1,0 +1,35 @@
+"""Grad-SAM: attention times its positive gradient, averaged over blocks, heads and one axis.
+
+Barkan et al., "Grad-SAM", CIKM 2021: with H = A * max(0, grad A), r_i = 1/(L H T) sum_lhj H_l[h, i, j]. The paper and
+the Contrast-CAT code average over keys, so r is indexed by the query (`axis="query"`); indexed by the key it says how
+much a token was looked at (`"key"`); `"readout"` takes the row of the position that the classifier reads.
+
+Deviations: the Contrast-CAT code hides special tokens in the explained pass (preset `repo`) and fails on one head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whichtoken.ops import Axis, mean_over
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class GradSAM(Method):
+    axis: Axis = "query"
+    mask_special: bool = False
+
+    name: ClassVar[str] = "grad-sam"
+    paper: ClassVar[str] = "Barkan et al., CIKM 2021"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("attention", "attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
+        return Scores(mean_over([a * grad.clamp(min=0) for a, grad in pairs], self.axis, trace.readout, trace.lengths))

@@ -1,0 +1,28 @@
+"""Gradient x input: word vectors times the gradient of the target. Signed.
+
+Shrikumar et al. 2016, "Not Just a Black Box": s_j = < d z_c / d e[j], e[j] > with e the looked-up word vectors, before
+positions and token types are added.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whichtoken.ops import token_dot
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class GradientXInput(Method):
+    name: ClassVar[str] = "gradient-x-input"
+    paper: ClassVar[str] = "Shrikumar et al. 2016"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("embeddings", "embeddings")
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        return Scores(token_dot(trace.value(Site.EMBEDDINGS)[0], trace.grad(Site.EMBEDDINGS)[0]))

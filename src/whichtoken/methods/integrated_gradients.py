@@ -1,0 +1,56 @@
+"""Integrated gradients: gradient x input averaged on the way from an empty text. Signed.
+
+Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over word vectors:
+s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. The baseline b is zero vectors for the words; special
+tokens keep their own (`keep_special`), so that the baseline is an empty text rather than no text.
+
+The scores should sum to z_c(e) - z_c(b); how far they do not is reported as `completeness_residual`. Costs `steps`
+passes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from whichtoken.ops import token_dot
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class IntegratedGradients(Method):
+    steps: int = field(default=50, metadata={"least": 1})
+    rule: Literal["gauss-legendre", "midpoint"] = "gauss-legendre"
+    keep_special: bool = True
+
+    name: ClassVar[str] = "integrated-gradients"
+    paper: ClassVar[str] = "Sundararajan et al., ICML 2017"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("embeddings")
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        words = trace.value(Site.EMBEDDINGS)[0]
+        kept = trace.special & self.keep_special
+        baseline = torch.where(kept[:, :, None], words, 0)
+        gradient = torch.zeros_like(words)
+        for at, weight in self._nodes():
+            step = probe.trace(baseline + at * (words - baseline), needs("", "embeddings"))
+            gradient += weight * step.grad(Site.EMBEDDINGS)[0]
+        scores = token_dot(words - baseline, gradient)
+        gained = trace.target - probe.trace(baseline, Needs()).target
+        residual = gained - scores.sum(-1)
+        return Scores(scores, tuple({"completeness_residual": r} for r in residual.tolist()))
+
+    def _nodes(self) -> list[tuple[float, float]]:
+        """Where on the way from 0 to 1 to take gradients, and their weights, which sum to 1."""
+        if self.rule == "midpoint":
+            return [((k + 0.5) / self.steps, 1 / self.steps) for k in range(self.steps)]
+        at, weights = np.polynomial.legendre.leggauss(self.steps)
+        return list(zip(((at + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))

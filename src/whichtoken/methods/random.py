@@ -1,0 +1,36 @@
+"""Random scores: the floor that every method must beat.
+
+Uniform in 0..1, drawn from a seed and the token ids, so that a text always gets the same scores whatever stands
+beside it in the batch. Special tokens get 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Trace
+
+
+@register
+@dataclass(frozen=True)
+class Random(Method):
+    seed: int = field(default=0, metadata={"least": 0})
+
+    name: ClassVar[str] = "random"
+    paper: ClassVar[str] = "baseline"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        scores = torch.zeros_like(trace.readout)
+        for row, length in enumerate(trace.lengths.tolist()):
+            ids = trace.ids[row, :length].tolist()
+            scores[row, :length] = torch.from_numpy(np.random.default_rng([self.seed, *ids]).random(length)).to(scores)
+        return Scores(scores.masked_fill(trace.special, 0))

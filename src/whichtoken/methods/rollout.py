@@ -1,0 +1,37 @@
+"""Attention rollout: attention multiplied through the blocks, with the residual as identity.
+
+Abnar and Zuidema, "Quantifying Attention Flow in Transformers", ACL 2020. With B_l = mean_h A_l + I, rows divided by
+their sum, the score is the read-out row of B_L ... B_s, the read-out position's own entry set to 0.
+
+Deviations: blocks before `start_layer` s are left out (the ViT scripts of later papers use 1). The code of AttCAT and
+Contrast-CAT hides special tokens in the explained pass (preset `repo`); AttCAT's figure shows the product reversed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from whichtoken.ops import drop_self, rollout_row
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class Rollout(Method):
+    start_layer: int = field(default=0, metadata={"least": 0})
+    mask_special: bool = False
+    keep_self: bool = False
+
+    name: ClassVar[str] = "rollout"
+    paper: ClassVar[str] = "Abnar and Zuidema, ACL 2020"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        blocks = trace.value(Site.ATTENTION)[self.start_layer :]
+        row = rollout_row([attention.mean(1) for attention in blocks], trace.readout, normalise=True)
+        return Scores(row if self.keep_self else drop_self(row, trace.readout))

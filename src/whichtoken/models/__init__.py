@@ -1,0 +1,8 @@
+"""Reading Hugging Face models: the only folder that imports transformers."""
+
+from whichtoken.models.capture import capture
+from whichtoken.models.encoding import Batch, Document, LongTexts, Row, batches, window_row
+from whichtoken.models.probe import ModelProbe
+from whichtoken.models.subject import Subject, load
+
+__all__ = ["Batch", "Document", "LongTexts", "ModelProbe", "Row", "Subject", "batches", "capture", "load", "window_row"]

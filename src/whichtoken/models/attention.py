@@ -1,0 +1,128 @@
+"""Reading (and hiding keys from) the attention of an unmodified model, for the length of a `with` block.
+
+Most models ask transformers' AttentionInterface for their attention function: ours is registered there once and
+chosen by name. DeBERTa-v2 and MPNet compute attention inside a module: hooks on it do the same.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+from whichtoken.models.architectures import Architecture
+
+NAME = "whichtoken"
+
+
+@dataclass(frozen=True)
+class Tap:
+    """What to do with the attention of each block, and what was seen, in order of the blocks."""
+
+    record: bool
+    hidden: Bool[Tensor, "batch key"] | None = None  # keys that nothing may attend to
+    seen: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
+    possible: list[Tensor | None] = field(default_factory=list)  # where the model can attend; None: everywhere
+
+
+_tap: ContextVar[Tap | None] = ContextVar("whichtoken_tap", default=None)
+
+
+@contextmanager
+def tapped(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
+    """Let `tap` see each attention of the forward passes inside; the model is as before afterwards."""
+    with ExitStack() as stack:
+        if architecture.attention is None:
+            stack.enter_context(attention_set(model, NAME))
+            token = _tap.set(tap)
+            stack.callback(_tap.reset, token)
+        else:
+            for module in model.modules():
+                if type(module).__name__ == architecture.attention:
+                    _hook(stack, module, tap)
+        yield
+
+
+@contextmanager
+def attention_set(model: Any, name: str) -> Iterator[None]:
+    before = model.config._attn_implementation
+    model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def supports_sdpa(model: Any) -> bool:
+    return bool(getattr(model, "_supports_sdpa", False))
+
+
+def _attend(
+    module: nn.Module,
+    query: Float[Tensor, "batch head query dim"],
+    key: Float[Tensor, "batch group key dim"],
+    value: Float[Tensor, "batch group key dim"],
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **unused: Any,
+) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"]]:
+    """Plain attention; grouped keys and values (Llama, Qwen2) are repeated for their heads."""
+    tap = _tap.get()
+    repeats = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
+    hidden = None if tap is None or tap.hidden is None else tap.hidden[:, None, None, :]
+    if possible is None and hidden is None:
+        probabilities = _softmax(scores)
+    else:
+        shut = torch.zeros_like(scores, dtype=torch.bool) if possible is None else ~possible
+        shut = shut if hidden is None else shut | hidden
+        # A causal model with its first token hidden has queries without any key: they attend to nothing. Left to the
+        # softmax they would attend to everything, padding included.
+        probabilities = _softmax(scores.masked_fill(shut, torch.finfo(scores.dtype).min)) * ~shut
+    if tap is not None and tap.record:
+        tap.seen.append(probabilities)
+        # Keys hidden by the view count as possible: the authors' gradient averages include them.
+        tap.possible.append(possible if possible is None or hidden is None else possible | hidden)
+    return (probabilities @ value).transpose(1, 2).contiguous(), probabilities
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """In float32 at least, as the models do; float64 stays float64, unlike in the models."""
+    return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+
+
+def _hook(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
+    signature = inspect.signature(module.forward)
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["output_attentions"] = True
+        if tap.hidden is not None:
+            bound.arguments["attention_mask"] = _shut(bound.arguments["attention_mask"], tap.hidden)
+        return bound.args, bound.kwargs
+
+    def after(module: nn.Module, args: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        if tap.record:
+            tap.seen.append(output[1])
+            tap.possible.append(None)
+
+    stack.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+    stack.enter_context(module.register_forward_hook(after))
+
+
+def _shut(mask: Tensor, hidden: Bool[Tensor, "batch key"]) -> Tensor:
+    """MPNet adds its mask to the scores, DeBERTa-v2 asks where it is not zero."""
+    return mask.masked_fill(hidden[:, None, None, :], torch.finfo(mask.dtype).min if mask.is_floating_point() else 0)
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, eager_mask)  # without it transformers drops the padding mask silently

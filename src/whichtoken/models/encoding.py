@@ -1,0 +1,197 @@
+"""Texts to model inputs: tokenizing, the rules for long texts, and padded batches."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from whichtoken.errors import BadInput
+from whichtoken.words import Span
+
+LongTexts = Literal["truncate", "window", "error"]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One input, tokenized whole. The model sees windows of it: positions into the token fields."""
+
+    texts: tuple[str, ...]
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    types: tuple[int, ...]
+    spans: tuple[Span | None, ...]
+    sequences: tuple[int | None, ...]  # None at special tokens
+    word_ids: tuple[int | None, ...]
+    windows: tuple[tuple[int, ...], ...]
+    n_cut: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sequence that the model sees."""
+
+    ids: tuple[int, ...]
+    types: tuple[int, ...]
+    special: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows, padded on the right."""
+
+    ids: Int[Tensor, "batch token"]
+    mask: Bool[Tensor, "batch token"]
+    types: Int[Tensor, "batch token"]
+    special: Bool[Tensor, "batch token"]
+
+
+def as_texts(inputs: Iterable[Any]) -> list[tuple[str, ...]]:
+    """Each input as a tuple of one or two texts, or BadInput that says which one is wrong and why."""
+    if isinstance(inputs, str):
+        raise BadInput(f"inputs is one string, {inputs[:40]!r}; put it in a list: [text]")
+    return [_as_texts(number, item) for number, item in enumerate(inputs)]
+
+
+def _as_texts(number: int, item: Any) -> tuple[str, ...]:
+    texts = tuple(item) if isinstance(item, tuple | list) else (item,)
+    if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+        raise BadInput(f"input {number} is {item!r:.80}; expected a string, or a pair of strings")
+    for text in texts:
+        if not text.strip():
+            raise BadInput(f"input {number} has an empty text, {text!r:.20}; remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(f"input {number} is not valid Unicode ({error}); decode it with errors='replace'") from error
+    return texts
+
+
+def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit") -> list[Document]:
+    """Tokenize whole; `fit` then chooses the windows. The tokenizer's own settings are restored."""
+    backend = tokenizer.backend_tokenizer
+    truncation, padding = backend.truncation, backend.padding
+    documents: dict[int, Document] = {}
+    try:
+        for count in (1, 2):
+            numbers = [number for number, item in enumerate(texts) if len(item) == count]
+            if numbers:
+                columns = [list(column) for column in zip(*(texts[number] for number in numbers), strict=True)]
+                encodings = tokenizer(*columns, truncation=False, padding=False, verbose=False).encodings
+                for number, encoding in zip(numbers, encodings, strict=True):
+                    documents[number] = _document(number, texts[number], encoding, fit)
+    finally:
+        backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
+        backend.no_padding() if padding is None else backend.enable_padding(**padding)
+    return [documents[number] for number in range(len(texts))]
+
+
+def _document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit") -> Document:
+    sequences = tuple(encoding.sequence_ids)
+    for sequence in range(len(texts)):
+        if sequence not in sequences:
+            found = texts[sequence]
+            raise BadInput(f"input {number}: the tokenizer finds no token in {found!r:.40}; remove it")
+    windows = fit(number, sequences)
+    reached = {position for window in windows for position in window}
+    return Document(
+        texts=texts,
+        tokens=tuple(encoding.tokens),
+        ids=tuple(encoding.ids),
+        types=tuple(encoding.type_ids),
+        spans=tuple(
+            None if s is None else tuple(span) for s, span in zip(sequences, encoding.offsets, strict=True)
+        ),
+        sequences=sequences,
+        word_ids=tuple(None if s is None else w for s, w in zip(sequences, encoding.word_ids, strict=True)),
+        windows=windows,
+        n_cut=len(sequences) - len(reached),
+    )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The rule for texts over the model's limit."""
+
+    limit: int  # tokens, specials included
+    long: LongTexts
+    from_left: bool = False  # the tokenizer cuts at the start of a text
+
+    def __call__(self, number: int, sequences: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
+        n_special = sum(s is None for s in sequences)
+        counts = [sum(s == i for s in sequences) for i in sorted({s for s in sequences if s is not None})]
+        room = self.limit - n_special
+        if sum(counts) <= room:
+            return (tuple(range(len(sequences))),)
+        too_long = f"input {number} has {len(sequences)} tokens, the model takes {self.limit}"
+        if self.long == "error" or room < len(counts):
+            raise BadInput(f"{too_long}; shorten it, or use long='truncate' or 'window'")
+        if self.long == "truncate":
+            left = _longest_first(counts, room)
+            starts = [count - n if self.from_left else 0 for count, n in zip(counts, left, strict=True)]
+            return (_select(sequences, dict(enumerate(zip(starts, left, strict=True)))),)
+        longer = counts.index(max(counts))
+        width = room - (sum(counts) - counts[longer])
+        if width < 1:
+            raise BadInput(f"{too_long}, and the shorter of its texts leaves no room; use long='truncate'")
+        last = counts[longer] - width
+        starts = [*range(0, last, max(1, width // 2)), last]  # each token but the outermost is seen about twice
+        return tuple(_select(sequences, {longer: (start, width)}) for start in starts)
+
+
+def _longest_first(counts: Sequence[int], room: int) -> list[int]:
+    """How many tokens each text keeps when the longer is cut first, as tokenizers do by default."""
+    if len(counts) == 1:
+        return [room]
+    shorter = min(*counts, room // 2)
+    return [shorter, room - shorter] if counts[0] <= counts[1] else [room - shorter, shorter]
+
+
+def _select(sequences: Sequence[int | None], kept: dict[int, tuple[int, int]]) -> tuple[int, ...]:
+    """Positions of all specials and of `kept[sequence] = (start, count)`; a sequence not named is kept whole."""
+    positions, seen = [], dict.fromkeys(kept, 0)
+    for position, sequence in enumerate(sequences):
+        if sequence in kept:
+            start, count = kept[sequence]
+            inside = start <= seen[sequence] < start + count
+            seen[sequence] += 1
+            if not inside:
+                continue
+        positions.append(position)
+    return tuple(positions)
+
+
+def window_row(document: Document, window: Sequence[int]) -> Row:
+    return Row(
+        ids=tuple(document.ids[i] for i in window),
+        types=tuple(document.types[i] for i in window),
+        special=tuple(document.sequences[i] is None for i in window),
+    )
+
+
+def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
+    longest = max(len(row.ids) for row in rows)
+
+    def padded(values: Iterable[Sequence[int]], filler: int) -> Tensor:
+        return torch.tensor([[*v, *[filler] * (longest - len(v))] for v in values], device=device)
+
+    return Batch(
+        ids=padded((row.ids for row in rows), pad_id),
+        mask=padded(([1] * len(row.ids) for row in rows), 0).bool(),
+        types=padded((row.types for row in rows), 0),
+        special=padded((row.special for row in rows), 0).bool(),
+    )
+
+
+def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[list[int]]:
+    """Indices in groups of similar length, such that `fits(rows, longest)`; one row is always taken."""
+    group: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if group and not fits(len(group) + 1, lengths[index]):
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group

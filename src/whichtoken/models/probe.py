@@ -1,0 +1,68 @@
+"""The questions a method may ask about its batch after the pass: `Probe` of a real model."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from whichtoken.errors import NotFinite
+from whichtoken.models.capture import capture
+from whichtoken.models.encoding import Batch, Row, batches
+from whichtoken.models.subject import Subject
+from whichtoken.perturb import Delete, Perturbation
+from whichtoken.targets import Goal
+from whichtoken.trace import Needs, Trace
+
+TOKENS_PER_BATCH = 8192
+
+
+@dataclass(frozen=True)
+class ModelProbe:
+    """Bound to a batch and to what is explained of each of its rows."""
+
+    subject: Subject
+    batch: Batch
+    goal: Goal
+    perturbation: Perturbation = Delete()
+
+    def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
+        """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""
+        index: dict[tuple[int, Row], int] = {}
+        numbers = [[self._number(index, row, pattern) for pattern in patterns[row]] for row in range(len(patterns))]
+        found = self._evaluate(list(index))
+        return found[torch.tensor(numbers, dtype=torch.long, device=found.device).view(patterns.shape[:2])]
+
+    def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:
+        return capture(self.subject, self.batch, lambda logits: self.goal, needs, embeddings)
+
+    def _number(self, index: dict[tuple[int, Row], int], row: int, pattern: Bool[Tensor, " token"]) -> int:
+        real = self.batch.mask[row]
+        ids, special = self.batch.ids[row][real], self.batch.special[row][real]
+        left, origin = self.perturbation(ids, pattern[real] | special, self.subject.fillers)
+        sequence = Row(
+            ids=tuple(left.tolist()) or (self._nothing(),),
+            types=tuple(self.batch.types[row][origin].tolist()) or (0,),
+            special=tuple(special[origin].tolist()) or (True,),
+        )
+        return index.setdefault((row, sequence), len(index))
+
+    def _nothing(self) -> int:
+        """What stands for an empty sequence where the tokenizer adds no special tokens (GPT-2)."""
+        tokenizer = self.subject.tokenizer
+        stand_ins = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+        return next((token for token in stand_ins if token is not None), 0)
+
+    def _evaluate(self, sequences: list[tuple[int, Row]]) -> Float[Tensor, " n"]:
+        found = torch.zeros(len(sequences), dtype=self.subject.model.dtype, device=self.subject.device)
+
+        def fits(rows: int, longest: int) -> bool:
+            return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and self.subject.batches_of_one)
+
+        for group in batches([len(row.ids) for _, row in sequences], fits):
+            logits = self.subject.logits(self.subject.batch([sequences[i][1] for i in group]))
+            if not logits.isfinite().all():
+                raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a shortened text")
+            owners = torch.tensor([sequences[i][0] for i in group], device=self.subject.device)
+            found[group] = self.goal.rows(owners).probability(logits, self.subject.link)
+        return found

@@ -1,0 +1,203 @@
+"""Subject: a model and its tokenizer, used as found and left as found."""
+
+import hashlib
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import Lock, RLock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.models.architectures import Architecture, Readout, architecture_of
+from whichtoken.models.attention import attention_set, supports_sdpa
+from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_texts, pad_rows, tokenize
+from whichtoken.perturb import Fillers
+from whichtoken.targets import Link
+
+_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()  # type: ignore[valid-type]
+_making_locks = Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A sequence classifier to ask about. Safe to use from several threads: passes take turns per model."""
+
+    model: Any
+    tokenizer: Any
+    name: str = ""
+    revision: str = ""  # of the hub; without one, a hash of the weights stands for it
+    max_tokens: int | None = None  # a limit below the model's own
+
+    def __post_init__(self) -> None:
+        if not getattr(self.tokenizer, "is_fast", False):
+            found = type(self.tokenizer).__name__
+            raise UsageError(f"{found} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
+        architecture_of(self.model)
+        check_eval(self.model)
+        if self.max_tokens is not None and not 1 <= self.max_tokens <= self._model_limit:
+            raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        return architecture_of(self.model)
+
+    @cached_property
+    def blocks(self) -> tuple[nn.Module, ...]:
+        """Modules that are the model's blocks; ALBERT calls each of its own several times."""
+        named = self.model.base_model.named_modules()
+        found = tuple(m for name, m in named if re.fullmatch(self.architecture.blocks, name))
+        if not found:
+            raise UnsupportedModel(f"{type(self.model).__name__} has no blocks at {self.architecture.blocks!r}")
+        return found
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        config = self.model.config
+        return tuple(str(config.id2label.get(i, f"LABEL_{i}")) for i in range(config.num_labels))
+
+    @property
+    def link(self) -> Link:
+        """Single-logit and multi-label heads give each label a probability of its own."""
+        config = self.model.config
+        alone = config.num_labels == 1 or config.problem_type == "multi_label_classification"
+        return Link.SIGMOID if alone else Link.SOFTMAX
+
+    @property
+    def lock(self) -> RLock:  # type: ignore[valid-type]
+        """One per model, so two subjects of one model take turns too."""
+        with _making_locks:
+            return _locks.setdefault(self.model, RLock())
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def title(self) -> str:
+        return self.name or self.model.config._name_or_path or type(self.model).__name__
+
+    def fingerprint(self) -> str:
+        """The hub's revision, or a hash of configuration and weights (computed again when weights change)."""
+        if self.revision:
+            return self.revision
+        state = tuple((p.data_ptr(), p._version, p.dtype) for p in self.model.parameters())
+        if self.__dict__.get("_hashed_state") != state:
+            self.__dict__["_hash"] = _content_hash(self.model)
+            self.__dict__["_hashed_state"] = state
+        return str(self.__dict__["_hash"])
+
+    @property
+    def fillers(self) -> Fillers:
+        return Fillers(self.tokenizer.mask_token_id, self.tokenizer.pad_token_id)
+
+    @property
+    def batches_of_one(self) -> bool:
+        """Transformers cannot find the last token of padded rows when the model names no padding token."""
+        return self._readout_kind is Readout.LAST and self.model.config.pad_token_id is None
+
+    def encode(self, inputs: Sequence[object], long: LongTexts = "truncate") -> list[Document]:
+        limit = self.max_tokens or self._model_limit
+        fit = Fit(limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
+        with self.lock:
+            return tokenize(self.tokenizer, as_texts(inputs), fit)
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        pads = (self.model.config.pad_token_id, self.tokenizer.pad_token_id, 0)
+        return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device)
+
+    def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
+        """Weights of the positions that the head reads."""
+        dtype = self.model.dtype
+        if self._readout_kind is Readout.MEAN:
+            return batch.mask.to(dtype) / batch.mask.sum(-1, keepdim=True)
+        position = torch.zeros(len(batch.ids), dtype=torch.long, device=self.device)
+        if self._readout_kind is Readout.LAST:
+            pad = self.model.config.pad_token_id
+            real = batch.mask if pad is None else batch.ids != pad  # by id: so the models do it
+            position = (torch.arange(batch.ids.shape[1], device=self.device) * real).argmax(-1)
+        return nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch label"]:
+        """Logits; hold the lock and set gradients as wanted."""
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
+        if self._takes_types:
+            inputs["token_type_ids"] = batch.types
+        output = self.model(**inputs, **({"use_cache": False} if self._takes_cache else {}))
+        logits = getattr(output, "logits", None)
+        if logits is None or logits.shape != (len(batch.ids), self.model.config.num_labels):
+            found = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
+            wanted = "a sequence-classification head (AutoModelForSequenceClassification)"
+            raise UnsupportedModel(f"{type(self.model).__name__} gives {found}; whichtoken needs {wanted}")
+        return logits
+
+    def logits(self, batch: Batch) -> Float[Tensor, "batch label"]:
+        """Without gradients, and with fused attention where the model has it."""
+        check_eval(self.model)
+        with self.lock, torch.no_grad(), _fused(self.model):
+            return self.forward(batch)
+
+    @cached_property
+    def _readout_kind(self) -> Readout:
+        return self.architecture.readout(self.model.config)
+
+    @property
+    def _model_limit(self) -> int:
+        config = self.model.config
+        reserved = config.pad_token_id + 1 if self.architecture.positions_after_padding else 0
+        return int(min(config.max_position_embeddings - reserved, self.tokenizer.model_max_length))
+
+    @cached_property
+    def _takes_types(self) -> bool:
+        named = "token_type_ids" in self.tokenizer.model_input_names
+        return named and getattr(self.model.config, "type_vocab_size", 0) > 1
+
+    @cached_property
+    def _takes_cache(self) -> bool:
+        return "use_cache" in inspect.signature(self.model.forward).parameters
+
+
+def load(name: str | Path, *, revision: str | None = None, dtype: torch.dtype = torch.float32) -> Subject:
+    """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision."""
+    if isinstance(name, Path) and not name.is_dir():
+        raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        model = AutoModelForSequenceClassification.from_pretrained(name, revision=revision, dtype=dtype)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(f"cannot load {str(name)!r} as a classifier with its tokenizer: {reason}") from error
+    commit = getattr(model.config, "_commit_hash", None)
+    return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "")
+
+
+def check_eval(model: nn.Module) -> None:
+    noisy = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
+    if noisy is not None:
+        raise UsageError(f"the model is in training mode (module {noisy}), so it answers at random; call model.eval()")
+
+
+@contextmanager
+def _fused(model: Any) -> Iterator[None]:
+    if not supports_sdpa(model):
+        yield
+        return
+    with attention_set(model, "sdpa"):
+        yield
+
+
+def _content_hash(model: Any) -> str:
+    digest = hashlib.sha256(repr(sorted(model.config.to_diff_dict().items())).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return f"sha256:{digest.hexdigest()}"

@@ -1,0 +1,78 @@
+"""Tensor formulas that several methods share: batched, and right under padding.
+
+Traces are 0 at padding (see `trace.Trace`), so a sum over tokens is safe and a mean divides by `lengths`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Axis = Literal["query", "key", "readout"]  # which token a query-key matrix is about
+
+
+def token_dot(a: Float[Tensor, "batch token dim"], b: Float[Tensor, "batch token dim"]) -> Float[Tensor, "batch token"]:
+    return torch.einsum("btd,btd->bt", a, b)
+
+
+def received_attention(
+    attention: Float[Tensor, "batch head query key"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch key"]:
+    """Mean over heads and queries: how much the whole sequence looks at a token."""
+    return attention.mean(1).sum(1) / lengths[:, None]
+
+
+def readout_row(
+    matrix: Float[Tensor, "batch query key"], readout: Float[Tensor, "batch query"]
+) -> Float[Tensor, "batch key"]:
+    """The row of the position that the classifier reads (a mean of rows where it reads a mean)."""
+    return torch.einsum("bqk,bq->bk", matrix, readout)
+
+
+def mean_over(
+    layers: Sequence[Float[Tensor, "batch head query key"]],
+    axis: Axis,
+    readout: Float[Tensor, "batch query"],
+    lengths: Int[Tensor, " batch"],
+) -> Float[Tensor, "batch token"]:
+    """Mean over layers, heads and the other axis, or the read-out row of the mean over layers and heads."""
+    mean = torch.stack([layer.mean(1) for layer in layers]).mean(0)
+    if axis == "readout":
+        return readout_row(mean, readout)
+    return mean.sum(2 if axis == "query" else 1) / lengths[:, None]
+
+
+def rollout_row(
+    matrices: Sequence[Float[Tensor, "batch token token"]],
+    readout: Float[Tensor, "batch token"],
+    normalise: bool,
+) -> Float[Tensor, "batch token"]:
+    """Read-out row of (I + M_L) ... (I + M_1), each factor's rows divided by their sum if `normalise`.
+
+    A row times a matrix per layer: the full product of matrices is never formed.
+    """
+    row = readout
+    for matrix in reversed(matrices):
+        weights = row / (1 + matrix.sum(-1)) if normalise else row
+        row = weights + readout_row(matrix, weights)
+    return row
+
+
+def drop_self(
+    scores: Float[Tensor, "batch token"], readout: Float[Tensor, "batch token"]
+) -> Float[Tensor, "batch token"]:
+    """Set the score of the read-out position itself to 0; a mean read-out has no such position."""
+    return scores.masked_fill(readout == 1, 0)
+
+
+def minmax(
+    values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *rest"]
+) -> Float[Tensor, "batch *rest"]:
+    """Per example to 0..1 over the valid entries; 0 elsewhere, and everywhere when all are equal."""
+    flat, keep = values.flatten(1), valid.flatten(1)
+    low = flat.masked_fill(~keep, torch.inf).amin(1, keepdim=True)
+    high = flat.masked_fill(~keep, -torch.inf).amax(1, keepdim=True)
+    width = torch.where(high > low, high - low, torch.ones_like(high))
+    return ((flat - low) / width).masked_fill(~keep, 0).view_as(values)

@@ -1,0 +1,103 @@
+"""What leaves the library: Attribution and Curve, plain frozen data with JSON in and out. No torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+from whichtoken.errors import BadArtifact
+from whichtoken.words import Piece, Span, Word, join_words
+
+SCHEMA = 1  # raised when a field changes its meaning
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The scores of one method for one input, and how they were made.
+
+    Fields of tokens run in parallel; a special token has no span, sequence or word. `scores` are raw and signed.
+    """
+
+    texts: tuple[str, ...]  # one text, or the two of a pair
+    tokens: tuple[str, ...]
+    spans: tuple[Span | None, ...]  # characters in texts[sequence]
+    sequences: tuple[int | None, ...]
+    word_ids: tuple[int | None, ...]  # the tokenizer's, counted anew in each sequence
+    scores: tuple[float, ...]
+    label: str  # what is explained
+    probability: float
+    method: str
+    settings: Mapping[str, Any]
+    searched: bool  # the method looked at the deletion curve that it may be judged by
+    model: str
+    revision: str  # of the hub, or a hash of the weights
+    n_cut: int  # content tokens that the model's length limit cut off
+    n_windows: int  # over how many windows the scores are averaged
+    details: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)  # this input's share of shared passes, and the method's own
+
+    def words(self) -> tuple[Word, ...]:
+        """Words as slices of the texts; scores summed over their tokens, special tokens left out."""
+        content = zip(self.sequences, self.word_ids, self.spans, self.scores, strict=True)
+        pieces = [Piece(s, word, span, score) for s, word, span, score in content if s is not None and span]
+        return join_words(self.texts, pieces)
+
+    def to_json(self) -> str:
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Attribution":
+        return _from_json(cls, text)
+
+
+Order = Literal["morf", "lerf", "random"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How a probability falls as tokens are removed: most relevant first, least first, or at random."""
+
+    key: str  # what was ranked: method label and input
+    order: Order
+    perturbation: str
+    removed: tuple[float, ...]  # fractions, 0 to 1
+    probability: tuple[float, ...]
+
+    def to_json(self) -> str:
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Curve":
+        return _from_json(cls, text)
+
+
+_R = TypeVar("_R", Attribution, Curve)
+
+
+def _to_json(record: Attribution | Curve) -> str:
+    made = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
+    return json.dumps(made, ensure_ascii=False, allow_nan=False)
+
+
+def _from_json(cls: type[_R], text: str) -> _R:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadArtifact(f"expected the JSON of one {cls.__name__}, found {text[:40]!r}: {error}") from error
+    if not isinstance(found, dict) or (found.pop("record", None), found.pop("schema", None)) != (
+        cls.__name__,
+        SCHEMA,
+    ):
+        raise BadArtifact(f"expected the JSON of one {cls.__name__}, schema {SCHEMA}; found {text[:80]!r}")
+    wanted = {f.name for f in fields(cls)}
+    if wanted != set(found):
+        raise BadArtifact(f"{cls.__name__}: fields {sorted(wanted ^ set(found))} are missing or not known")
+    for name in ("tokens", "spans", "sequences", "word_ids"):
+        if cls is Attribution and len(found[name]) != len(found["scores"]):
+            counted = f"{len(found[name])} {name} and {len(found['scores'])} scores"
+            raise BadArtifact(f"{cls.__name__}: {counted}; each token has one of both")
+    return cls(**{name: _frozen(value) for name, value in found.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,111 @@
+"""Which scalar of the model's output is explained, and the probability that goes with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from whichtoken.errors import BadSetting, UnknownName
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The class with the highest logit, for each input its own."""
+
+
+@dataclass(frozen=True)
+class Class:
+    """One class, by index or by label name."""
+
+    label: int | str
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Why `label` rather than `rather_than`: the difference of their logits."""
+
+    label: int | str
+    rather_than: int | str
+
+
+Target = Predicted | Class | Contrast
+
+
+class Link(StrEnum):
+    """How the head's logits become probabilities."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"  # single-logit and multi-label heads
+
+    def probabilities(self, logits: Float[Tensor, "batch label"]) -> Float[Tensor, "batch label"]:
+        return logits.softmax(-1) if self is Link.SOFTMAX else logits.sigmoid()
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A target resolved for a batch: explain logit[toward] (- logit[against])."""
+
+    toward: Int[Tensor, " batch"]
+    against: Int[Tensor, " batch"] | None = None
+
+    def scalar(self, logits: Float[Tensor, "batch label"]) -> Float[Tensor, " batch"]:
+        toward = logits.gather(1, self.toward[:, None])[:, 0]
+        return toward if self.against is None else toward - logits.gather(1, self.against[:, None])[:, 0]
+
+    def probability(self, logits: Float[Tensor, "batch label"], link: Link) -> Float[Tensor, " batch"]:
+        """Of the class; for a contrast, of the first class when only the two are possible."""
+        if self.against is not None:
+            return self.scalar(logits).sigmoid()
+        return self.scalar(link.probabilities(logits))
+
+    def rows(self, index: Int[Tensor, " n"]) -> "Goal":
+        return Goal(self.toward[index], None if self.against is None else self.against[index])
+
+
+def as_target(target: object) -> Target:
+    """The short forms that `explain(target=...)` accepts."""
+    if target is None:
+        return Predicted()
+    if isinstance(target, Predicted | Class | Contrast):
+        return target
+    if isinstance(target, str) or (isinstance(target, int) and not isinstance(target, bool)):
+        return Class(target)
+    raise BadSetting("target", target, "None, a label index, a label name, Class(...) or Contrast(...)")
+
+
+def check_target(target: Target, labels: Sequence[str]) -> None:
+    """Raise now rather than after the first pass."""
+    if isinstance(target, Class):
+        label_index(target.label, labels)
+    elif isinstance(target, Contrast):
+        pair = label_index(target.label, labels), label_index(target.rather_than, labels)
+        if pair[0] == pair[1]:
+            raise BadSetting("target", target, "a contrast of two different labels")
+
+
+def resolve(target: Target, logits: Float[Tensor, "batch label"], labels: Sequence[str]) -> Goal:
+    if isinstance(target, Predicted):
+        return Goal(logits.argmax(-1))
+
+    def all_rows(label: int | str) -> Tensor:
+        return torch.full((len(logits),), label_index(label, labels), device=logits.device)
+
+    if isinstance(target, Contrast):
+        return Goal(all_rows(target.label), all_rows(target.rather_than))
+    return Goal(all_rows(target.label))
+
+
+def label_index(label: int | str, labels: Sequence[str]) -> int:
+    if isinstance(label, int):
+        if not 0 <= label < len(labels):
+            listed = ", ".join(f"{i} {name}" for i, name in enumerate(labels))
+            raise BadSetting("target", label, f"one of the model's {len(labels)} labels: {listed}")
+        return label
+    for same in (str.__eq__, lambda a, b: a.casefold() == b.casefold()):
+        for index, name in enumerate(labels):
+            if same(name, label):
+                return index
+    raise UnknownName("label", label, labels)

@@ -1,0 +1,138 @@
+"""What a method may see of a model: named tensors of one pass, and a probe for further questions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from whichtoken.errors import UndeclaredSite
+
+
+class Site(StrEnum):
+    """A place in the network. Each holds one tensor per layer (embeddings: one)."""
+
+    EMBEDDINGS = "embeddings"  # word vectors as looked up, before positions are added: batch token dim
+    HIDDEN = "hidden"  # input of each block, then the output of the last: batch token dim
+    ATTENTION = "attention"  # probabilities of each block: batch head query key
+
+
+@dataclass(frozen=True)
+class View:
+    """Which pass over the model; methods that need the same view share one."""
+
+    hide_special: bool = False  # no token may attend to a special token (specials still attend)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The sites whose values and gradients a method will read."""
+
+    values: frozenset[Site] = frozenset()
+    grads: frozenset[Site] = frozenset()
+    view: View = View()
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(self.values | other.values, self.grads | other.grads, self.view)
+
+
+def needs(values: str = "", grads: str = "", hide_special: bool = False) -> Needs:
+    """`needs("hidden attention", "hidden")`: sites by name, separated by spaces."""
+    sites = [frozenset(Site(name) for name in names.split()) for names in (values, grads)]
+    return Needs(sites[0], sites[1], View(hide_special))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One pass over one batch.
+
+    Values and gradients are exactly 0 at padding, and attention gradients are 0 where the model cannot attend,
+    so sums need no mask; counts do.
+    """
+
+    ids: Int[Tensor, "batch token"]
+    mask: Bool[Tensor, "batch token"]  # False at padding
+    special: Bool[Tensor, "batch token"]  # tokens that the tokenizer added
+    readout: Float[Tensor, "batch token"]  # which positions the classifier reads; sums to 1
+    logits: Float[Tensor, "batch label"]
+    target: Float[Tensor, " batch"]  # the explained scalar
+    values: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
+    grads: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        return self.mask.sum(-1)
+
+    def value(self, site: Site) -> tuple[Tensor, ...]:
+        return _read(self.values, site, "values")
+
+    def grad(self, site: Site) -> tuple[Tensor, ...]:
+        return _read(self.grads, site, "grads")
+
+    def restrict(self, needs: Needs) -> "Trace":
+        """The same pass with only the declared sites in reach."""
+        return replace(
+            self,
+            values={site: tensors for site, tensors in self.values.items() if site in needs.values},
+            grads={site: tensors for site, tensors in self.grads.items() if site in needs.grads},
+        )
+
+
+def _read(tensors: Mapping[Site, tuple[Tensor, ...]], site: Site, kind: str) -> tuple[Tensor, ...]:
+    if site not in tensors:
+        declared = ", ".join(sorted(tensors)) or "nothing"
+        raise UndeclaredSite(f"read {kind} of {site!s}, declared {declared}; add it to the method's `needs`")
+    return tensors[site]
+
+
+class Probe(Protocol):
+    """The only way for a method to ask the model more questions about the batch it is given."""
+
+    def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
+        """Target probability when only the marked tokens (and all specials) remain; the rest is deleted."""
+        ...
+
+    def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:
+        """A pass on other word vectors, same target."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a method returns: raw signed scores, and per example what else there is to say about them."""
+
+    tokens: Float[Tensor, "batch token"]
+    details: tuple[Mapping[str, object], ...] = ()
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A frozen dataclass of settings whose call is a pure function of a trace."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    searched: ClassVar[bool] = False  # True: it looked at the deletion curve that it may later be judged by
+
+    @property
+    def needs(self) -> Needs: ...
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores: ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def label(self) -> str:
+        """`name`, `name@preset`, or `name(setting=value)`: what differs from the defaults."""
+        default = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
+        if self.settings == default:
+            return self.name
+        for preset, changes in self.presets.items():
+            if self.settings == {**default, **changes}:
+                return f"{self.name}@{preset}"
+        changed = [f"{key}={value}" for key, value in self.settings.items() if value != default[key]]
+        return f"{self.name}({', '.join(changed)})"

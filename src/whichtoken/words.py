@@ -1,0 +1,74 @@
+"""Sub-word scores to word scores, as slices of the original text. No torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Span = tuple[int, int]  # character offsets into one text: start, end
+
+
+@dataclass(frozen=True)
+class Word:
+    """A slice of one of the texts and the sum of its tokens' scores."""
+
+    text: str
+    span: Span
+    sequence: int  # 0, or 1 for the second text of a pair
+    score: float
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A content token: where it lies and which word the tokenizer thought it belongs to."""
+
+    sequence: int
+    word: int | None
+    span: Span
+    score: float
+
+
+def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...]:
+    """Words in reading order. Their scores sum to those of the pieces; their spans do not overlap.
+
+    Word ids alone do not do: some SentencePiece tokenizers give a whole text one id. White space between two pieces
+    therefore also parts words, and pieces that share characters (the bytes of an emoji) never do.
+    """
+    words: list[Word] = []
+    for sequence, text in enumerate(texts):
+        groups: list[list[Piece]] = []
+        last: Piece | None = None  # the latest piece with visible characters
+        pending: list[Piece] = []  # white space waits for the word that follows
+        for piece in (_trim(text, p) for p in pieces if p.sequence == sequence):
+            if piece.span[0] == piece.span[1]:
+                pending.append(piece)
+            elif last is not None and _same_word(text, last, piece):
+                groups[-1] += [*pending, piece]
+                last, pending = piece, []
+            else:
+                groups.append([*pending, piece])
+                last, pending = piece, []
+        if pending:
+            groups = [*groups[:-1], [*(groups[-1] if groups else []), *pending]]
+        words += [_word(text, sequence, group) for group in groups]
+    return tuple(words)
+
+
+def _trim(text: str, piece: Piece) -> Piece:
+    start, end = piece.span
+    visible = text[start:end].strip()
+    if not visible:
+        return Piece(piece.sequence, piece.word, (start, start), piece.score)
+    start += text[start:end].index(visible)
+    return Piece(piece.sequence, piece.word, (start, start + len(visible)), piece.score)
+
+
+def _same_word(text: str, last: Piece, piece: Piece) -> bool:
+    if piece.span[0] < last.span[1]:
+        return True
+    between = text[last.span[1] : piece.span[0]]
+    return piece.word == last.word and not any(character.isspace() for character in between)
+
+
+def _word(text: str, sequence: int, group: Sequence[Piece]) -> Word:
+    seen = [piece.span for piece in group if piece.span[0] < piece.span[1]] or [piece.span for piece in group]
+    span = min(start for start, _ in seen), max(end for _, end in seen)
+    return Word(text[slice(*span)], span, sequence, sum(piece.score for piece in group))

@@ -1,0 +1,195 @@
+"""Tiny random models with tokenizers of their kind, one for each supported architecture. Nothing is downloaded."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
+
+CORPUS = [
+    "It is very slow.",
+    "A rare, charming film with a brilliant ending.",
+    "The actors were wonderful, but the plot was dull and the music forgettable.",
+    "A man sleeps. Nobody is awake.",
+    "Unbelievably touching! I didn't expect that from this director.",
+    "naïve café déjà-vu 😀 電影 很好",
+]
+SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 32}
+MAX_TOKENS = 40
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Special tokens in the order of their ids, and the template of one and of two texts."""
+
+    tokens: tuple[str, ...]
+    single: str = "$A"
+    pair: str = "$A $B:1"
+
+
+BERT = Specials(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+ROBERTA = Specials(("<s>", "<pad>", "</s>", "<unk>", "<mask>"), "<s> $A </s>", "<s> $A </s> </s> $B </s>")
+LLAMA = Specials(("<unk>", "<s>", "</s>"), "<s> $A", "<s> $A <s> $B:1")
+GPT2 = Specials(("<|endoftext|>",))
+
+
+def _finish(tokenizer: Tokenizer, specials: Specials) -> PreTrainedTokenizerFast:
+    ids = [(token, tokenizer.token_to_id(token)) for token in specials.tokens]
+    template = processors.TemplateProcessing(single=specials.single, pair=specials.pair, special_tokens=ids)
+    byte_level = isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel)
+    if byte_level and specials is ROBERTA:
+        trim: Any = processors.ByteLevel(trim_offsets=True)
+        template = processors.Sequence([trim, template])
+    tokenizer.post_processor = template
+    names = {"[PAD]": "pad", "<pad>": "pad", "[UNK]": "unk", "<unk>": "unk", "[MASK]": "mask", "<mask>": "mask"}
+    ends = {"[CLS]": "cls", "[SEP]": "sep", "<s>": "bos", "</s>": "eos", "<|endoftext|>": "eos"}
+    roles = {f"{role}_token": t for t, role in (names | ends).items() if t in specials.tokens}
+    if specials is GPT2:
+        roles["pad_token"] = "<|endoftext|>"
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
+
+
+@cache
+def wordpiece(specials: Specials = BERT) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordPiece(unk_token=specials.tokens[1]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=160, special_tokens=list(specials.tokens), show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return _finish(tokenizer, specials)
+
+
+@cache
+def byte_bpe(specials: Specials) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=list(specials.tokens), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return _finish(tokenizer, specials)
+
+
+@cache
+def unigram(specials: Specials) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("``", '"')])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    unknown = next(token for token in specials.tokens if "unk" in token.lower())
+    trainer = trainers.UnigramTrainer(
+        vocab_size=150, special_tokens=list(specials.tokens), unk_token=unknown, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return _finish(tokenizer, specials)
+
+
+@cache
+def byte_fallback(specials: Specials = LLAMA) -> PreTrainedTokenizerFast:
+    """As Llama 2's: no pre-tokenizer, so the whole text has one word id; unknown characters become bytes."""
+    trained = Tokenizer(models.BPE(unk_token="<unk>"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    specials_and_bytes = [*specials.tokens, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(specials_and_bytes) + 90, special_tokens=specials_and_bytes, limit_alphabet=40, show_progress=False
+    )
+    trained.train_from_iterator(CORPUS, trainer)
+    import json
+
+    stored = json.loads(trained.to_str())
+    merges = [tuple(merge) for merge in stored["model"]["merges"]]
+    tokenizer = Tokenizer(
+        models.BPE(vocab=stored["model"]["vocab"], merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.ByteFallback()
+    tokenizer.add_special_tokens(list(specials.tokens))
+    return _finish(tokenizer, specials)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to make a tiny model of one architecture."""
+
+    tokenizer: Callable[[], PreTrainedTokenizerFast]
+    config: Mapping[str, Any]
+
+
+KINDS: Mapping[str, Kind] = {
+    "albert": Kind(lambda: unigram(BERT), {**SIZES, "embedding_size": 16, "max_position_embeddings": MAX_TOKENS}),
+    "bert": Kind(wordpiece, {**SIZES, "max_position_embeddings": MAX_TOKENS}),
+    "deberta-v2": Kind(
+        lambda: unigram(BERT),
+        {
+            **SIZES,
+            "max_position_embeddings": MAX_TOKENS,
+            "relative_attention": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+            "position_buckets": 16,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+        },
+    ),
+    "distilbert": Kind(
+        wordpiece,
+        {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 32, "max_position_embeddings": MAX_TOKENS},
+    ),
+    "electra": Kind(wordpiece, {**SIZES, "embedding_size": 16, "max_position_embeddings": MAX_TOKENS}),
+    "gpt2": Kind(
+        lambda: byte_bpe(GPT2),
+        {"n_embd": 24, "n_layer": 3, "n_head": 3, "n_inner": 32, "n_positions": MAX_TOKENS, "pad_token_id": 0},
+    ),
+    "llama": Kind(
+        byte_fallback,
+        {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": MAX_TOKENS, "pad_token_id": 0},
+    ),
+    "modernbert": Kind(
+        lambda: byte_bpe(BERT),
+        {
+            **SIZES,
+            "num_attention_heads": 2,
+            "max_position_embeddings": MAX_TOKENS,
+            "global_attn_every_n_layers": 2,
+            "local_attention": 6,
+            "classifier_pooling": "mean",
+            "pad_token_id": 0,
+            "cls_token_id": 2,
+            "bos_token_id": 2,
+            "sep_token_id": 3,
+            "eos_token_id": 3,
+        },
+    ),
+    "mpnet": Kind(lambda: wordpiece(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
+    "qwen2": Kind(
+        lambda: byte_bpe(GPT2),
+        {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": MAX_TOKENS, "pad_token_id": 0},
+    ),
+    "roberta": Kind(lambda: byte_bpe(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
+    "xlm-roberta": Kind(lambda: unigram(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
+}
+
+
+def model_of(kind: str, attention: str | None = None, labels: int = 3, **config: Any) -> Any:
+    """A random float64 model in eval mode; the same one for the same arguments."""
+    tokenizer = KINDS[kind].tokenizer()
+    settings = {
+        "vocab_size": len(tokenizer),
+        "num_labels": labels,
+        "id2label": {i: name for i, name in enumerate(["contradiction", "entailment", "neutral"][:labels])},
+        **KINDS[kind].config,
+        **config,
+    }
+    made = AutoConfig.for_model(kind, **settings)
+    torch.manual_seed(7)
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    model = AutoModelForSequenceClassification.from_config(made, **chosen).double().eval()
+    with torch.no_grad():  # far from the near-zero default, so that nothing is equal by accident
+        for name, parameter in model.named_parameters():
+            spread = 0.3 if parameter.dim() > 1 else 0.1
+            offset = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+            parameter.copy_(offset + spread * torch.randn(parameter.shape, dtype=parameter.dtype))
+    return model
