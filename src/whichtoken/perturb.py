@@ -1,7 +1,7 @@
 """Delete, Mask, Pad: from a pattern of kept tokens to the token ids that the model sees."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -18,6 +18,7 @@ class Fillers:
     pad: int | None
 
 
+@runtime_checkable
 class Perturbation(Protocol):
     """Returns new ids, and for each the position in the old ids whose token type it keeps."""
 

@@ -14,8 +14,8 @@ from whichtoken.errors import UndeclaredSite
 class Site(StrEnum):
     """A place in the network. Each holds one tensor per layer (embeddings: one)."""
 
-    EMBEDDINGS = "embeddings"  # word vectors as looked up, before positions are added: batch token dim
-    HIDDEN = "hidden"  # input of each block, then the output of the last: batch token dim
+    EMBEDDINGS = "embeddings"  # what the first block reads, positions and norm included: batch token dim
+    HIDDEN = "hidden"  # input of each block (the first: EMBEDDINGS), then the last output: batch token dim
     ATTENTION = "attention"  # probabilities of each block: batch head query key
 
 
@@ -87,6 +87,7 @@ def _read(tensors: Mapping[Site, tuple[Tensor, ...]], site: Site, kind: str) -> 
     return tensors[site]
 
 
+@runtime_checkable
 class Probe(Protocol):
     """The only way for a method to ask the model more questions about the batch it is given."""
 
@@ -95,7 +96,7 @@ class Probe(Protocol):
         ...
 
     def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:
-        """A pass on other word vectors, same target."""
+        """A pass on other embeddings, same target."""
         ...
 
 

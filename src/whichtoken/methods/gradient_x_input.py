@@ -1,7 +1,8 @@
-"""Gradient x input: word vectors times the gradient of the target. Signed.
+"""Gradient x input: embeddings times the gradient of the target. Signed.
 
-Shrikumar et al. 2016, "Not Just a Black Box": s_j = < d z_c / d e[j], e[j] > with e the looked-up word vectors, before
-positions and token types are added.
+Shrikumar et al. 2016, "Not Just a Black Box": s_j = < d z_c / d e[j], e[j] > with e what the first block reads: word
+vectors with positions, after the embeddings' norm. Taken before that norm, which ignores the length of its input, the
+product would vanish by construction in DeBERTa-v2 and ModernBERT.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Integrated gradients: gradient x input averaged on the way from an empty text. Signed.
 
-Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over word vectors:
-s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. The baseline b is zero vectors for the words; special
-tokens keep their own (`keep_special`), so that the baseline is an empty text rather than no text.
+Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over what the first block reads:
+s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. The baseline b is zero vectors for the words;
+special tokens keep their own embeddings (`keep_special`), so that the baseline is an empty text rather than no text.
 
 The scores should sum to z_c(e) - z_c(b); how far they do not is reported as `completeness_residual`. Costs `steps`
 passes.
@@ -36,14 +36,14 @@ class IntegratedGradients(Method):
         return needs("embeddings")
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        words = trace.value(Site.EMBEDDINGS)[0]
+        embeddings = trace.value(Site.EMBEDDINGS)[0]
         kept = trace.special & self.keep_special
-        baseline = torch.where(kept[:, :, None], words, 0)
-        gradient = torch.zeros_like(words)
+        baseline = torch.where(kept[:, :, None], embeddings, 0)
+        gradient = torch.zeros_like(embeddings)
         for at, weight in self._nodes():
-            step = probe.trace(baseline + at * (words - baseline), needs("", "embeddings"))
+            step = probe.trace(baseline + at * (embeddings - baseline), needs("", "embeddings"))
             gradient += weight * step.grad(Site.EMBEDDINGS)[0]
-        scores = token_dot(words - baseline, gradient)
+        scores = token_dot(embeddings - baseline, gradient)
         gained = trace.target - probe.trace(baseline, Needs()).target
         residual = gained - scores.sum(-1)
         return Scores(scores, tuple({"completeness_residual": r} for r in residual.tolist()))

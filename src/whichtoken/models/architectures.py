@@ -1,7 +1,7 @@
 """The table of supported architectures. To add one, add a row here and a tiny model to `tests/tiny.py`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -32,29 +32,31 @@ def _modernbert(config: Any) -> Readout:
 class Architecture:
     """Where things are in one family of models."""
 
+    embeddings: tuple[str, ...]  # the module, below `base_model`, whose output the first block reads; first that exists
     blocks: str  # regular expression for the names, below `base_model`, of the modules that are its blocks
     readout: Callable[[Any], Readout] = _always_first
     attention: str | None = None  # class that computes attention itself; None: through transformers' AttentionInterface
     positions_after_padding: bool = False  # position ids start at pad_token_id + 1, so the limit is that much lower
 
 
-_ENCODER = Architecture(r"encoder\.layer\.\d+")
-_OFFSET_ENCODER = Architecture(r"encoder\.layer\.\d+", positions_after_padding=True)
-_DECODER = Architecture(r"layers\.\d+", _always_last)
+_ENCODER = Architecture(("embeddings",), r"encoder\.layer\.\d+")
+_DECODER = Architecture(("embed_tokens",), r"layers\.\d+", _always_last)
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "albert": Architecture(r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+"),  # called again for each layer
+    "albert": Architecture(  # its few modules are called again for each layer
+        ("encoder.embedding_hidden_mapping_in",), r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+"
+    ),
     "bert": _ENCODER,
-    "deberta-v2": Architecture(r"encoder\.layer\.\d+", attention="DisentangledSelfAttention"),
-    "distilbert": Architecture(r"transformer\.layer\.\d+"),
-    "electra": _ENCODER,
-    "gpt2": Architecture(r"h\.\d+", _always_last),
+    "deberta-v2": replace(_ENCODER, attention="DisentangledSelfAttention"),
+    "distilbert": Architecture(("embeddings",), r"transformer\.layer\.\d+"),
+    "electra": replace(_ENCODER, embeddings=("embeddings_project", "embeddings")),
+    "gpt2": Architecture(("drop",), r"h\.\d+", _always_last),
     "llama": _DECODER,
-    "modernbert": Architecture(r"layers\.\d+", _modernbert),
-    "mpnet": Architecture(r"encoder\.layer\.\d+", attention="MPNetSelfAttention", positions_after_padding=True),
+    "modernbert": Architecture(("embeddings",), r"layers\.\d+", _modernbert),
+    "mpnet": replace(_ENCODER, attention="MPNetSelfAttention", positions_after_padding=True),
     "qwen2": _DECODER,
-    "roberta": _OFFSET_ENCODER,
-    "xlm-roberta": _OFFSET_ENCODER,
+    "roberta": replace(_ENCODER, positions_after_padding=True),
+    "xlm-roberta": replace(_ENCODER, positions_after_padding=True),
 }
 
 

@@ -107,7 +107,8 @@ def _hook(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
         bound = signature.bind(*args, **kwargs)
         bound.arguments["output_attentions"] = True
         if tap.hidden is not None:
-            bound.arguments["attention_mask"] = _shut(bound.arguments["attention_mask"], tap.hidden)
+            like = bound.arguments["hidden_states"]
+            bound.arguments["attention_mask"] = _shut(bound.arguments["attention_mask"], tap.hidden, like.dtype)
         return bound.args, bound.kwargs
 
     def after(module: nn.Module, args: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -119,9 +120,12 @@ def _hook(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
     stack.enter_context(module.register_forward_hook(after))
 
 
-def _shut(mask: Tensor, hidden: Bool[Tensor, "batch key"]) -> Tensor:
-    """MPNet adds its mask to the scores, DeBERTa-v2 asks where it is not zero."""
-    return mask.masked_fill(hidden[:, None, None, :], torch.finfo(mask.dtype).min if mask.is_floating_point() else 0)
+def _shut(mask: Tensor | None, hidden: Bool[Tensor, "batch key"], dtype: torch.dtype) -> Tensor:
+    """MPNet adds its mask to the scores, and has none without padding; DeBERTa-v2 asks where it is not zero."""
+    keys = hidden[:, None, None, :]
+    if mask is None:
+        mask = torch.zeros(keys.shape, dtype=dtype, device=hidden.device)
+    return mask.masked_fill(keys, torch.finfo(mask.dtype).min if mask.is_floating_point() else 0)
 
 
 AttentionInterface.register(NAME, _attend)

@@ -26,7 +26,7 @@ def capture(
     needs: Needs,
     embeddings: Float[Tensor, "batch token dim"] | None = None,
 ) -> Trace:
-    """Run the model once. `embeddings`, if given, take the place of the word vectors that it would look up."""
+    """Run the model once. `embeddings`, if given, take the place of what its first block would read."""
     sites = needs.values | needs.grads
     tap = Tap(Site.ATTENTION in sites, batch.special if needs.view.hide_special else None)
     seen = _Seen()
@@ -36,10 +36,12 @@ def capture(
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(needs.grads)))
         stack.enter_context(_frozen(subject.model))
-        stack.enter_context(_word_vectors(subject.model, seen, embeddings))
+        stack.enter_context(_leaf(subject.embeddings, seen, embeddings))
         if Site.HIDDEN in sites:
             stack.enter_context(_block_inputs(subject.blocks, seen))
-        if tap.record or tap.hidden is not None:
+        # Eager attention is ours with another softmax: in float64 some models' own rounds to float32 and lets the
+        # padding of ModernBERT become NaN.
+        if tap.record or tap.hidden is not None or subject.model.config._attn_implementation == "eager":
             stack.enter_context(tapped(subject.model, subject.architecture, tap))
         logits = subject.forward(batch)
         found = _found(subject, seen, tap, sites)
@@ -67,7 +69,7 @@ class _Seen:
 
 @contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """No gradients for weights, which would cost a third of the pass."""
+    """No gradients for weights, which would cost about a third of the pass."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         for parameter in learning:
@@ -79,8 +81,8 @@ def _frozen(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _word_vectors(model: Any, seen: _Seen, embeddings: Tensor | None) -> Iterator[None]:
-    """Make the looked-up word vectors the leaf of the graph.
+def _leaf(module: nn.Module, seen: _Seen, embeddings: Tensor | None) -> Iterator[None]:
+    """Make the first block's input the leaf of the graph.
 
     A hook, because with `inputs_embeds` GPT-2 and Llama classifiers lose the padding and give wrong logits.
     """
@@ -90,7 +92,7 @@ def _word_vectors(model: Any, seen: _Seen, embeddings: Tensor | None) -> Iterato
         seen.embeddings.append(leaf.requires_grad_(torch.is_grad_enabled()))
         return leaf
 
-    with model.get_input_embeddings().register_forward_hook(hook):
+    with module.register_forward_hook(hook):
         yield
 
 
@@ -122,6 +124,8 @@ def _found(subject: Subject, seen: _Seen, tap: Tap, sites: frozenset[Site]) -> d
         if len(found[site]) != wanted[site]:
             name = type(subject.model).__name__
             raise UnsupportedModel(f"{name}: found {len(found[site])} tensors of {site}, expected {wanted[site]}")
+    if seen.inputs and seen.inputs[0] is not seen.embeddings[0]:
+        raise UnsupportedModel(f"{type(subject.model).__name__}: its first block does not read its embeddings")
     return found
 
 

@@ -52,6 +52,15 @@ class Subject:
         return architecture_of(self.model)
 
     @cached_property
+    def embeddings(self) -> nn.Module:
+        """The module whose output the first block reads."""
+        named = dict(self.model.base_model.named_modules())
+        for name in self.architecture.embeddings:
+            if name in named:
+                return named[name]
+        raise UnsupportedModel(f"{type(self.model).__name__} has no module {self.architecture.embeddings}")
+
+    @cached_property
     def blocks(self) -> tuple[nn.Module, ...]:
         """Modules that are the model's blocks; ALBERT calls each of its own several times."""
         named = self.model.base_model.named_modules()

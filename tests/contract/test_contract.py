@@ -1,0 +1,163 @@
+"""What every registered method must do on every supported architecture. Add no exceptions here: fix the method."""
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+import whichtoken as wt
+from tests.tiny import KINDS, model_of
+from whichtoken.errors import UndeclaredSite
+from whichtoken.models import ModelProbe, capture, window_row
+from whichtoken.models.architectures import ARCHITECTURES
+from whichtoken.registry import find, names, parse
+from whichtoken.targets import Goal
+from whichtoken.trace import Needs
+
+INPUTS = [
+    "It is very slow.",
+    "The actors were wonderful, but naïve 😀.",
+    ("A man sleeps.", "Nobody is awake."),
+    "dull",
+]
+WRITTEN = [label for name in names() for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
+LABELS = sorted({parse(label).label for label in WRITTEN})  # a preset that equals the defaults is not tried twice
+
+each_kind = pytest.mark.parametrize("kind", sorted(ARCHITECTURES))
+each_method = pytest.mark.parametrize("label", LABELS)
+
+
+@cache
+def subject_for(kind: str, attention: str | None) -> wt.Subject:
+    return wt.Subject(model_of(kind, attention), KINDS[kind].tokenizer(), name=kind)
+
+
+def explained(kind: str, labels: list[str], inputs: list[Any], attention: str | None = None) -> list[Any]:
+    return wt.explain(subject_for(kind, attention), inputs, labels, target="entailment")
+
+
+@cache
+def together(kind: str) -> list[Any]:
+    """All methods on all inputs in one call: one padded batch, shared passes."""
+    return explained(kind, LABELS, INPUTS)
+
+
+def assert_close(found: list[Any], expected: list[Any]) -> None:
+    for mine, reference in zip(found, expected, strict=True):
+        for label, attribution in mine.items():
+            assert attribution.tokens == reference[label].tokens
+            a, b = (torch.tensor(x.scores, dtype=torch.float64) for x in (attribution, reference[label]))
+            worst = float((a - b).abs().max())
+            assert worst <= 1e-9 * float(b.abs().max()) + 1e-15, f"{label}: {a} is not {b}"
+
+
+def test_every_architecture_has_a_tiny_model() -> None:
+    assert set(KINDS) == set(ARCHITECTURES)
+
+
+@each_kind
+def test_scores_are_finite_and_as_many_as_tokens(kind: str) -> None:
+    for result in together(kind):
+        assert list(result) == LABELS
+        for attribution in result.values():
+            assert len(attribution.scores) == len(attribution.tokens) == len(attribution.spans)
+            assert torch.tensor(attribution.scores).isfinite().all()
+
+
+@each_kind
+def test_a_padded_batch_gives_what_each_input_gives_alone(kind: str) -> None:
+    assert_close([explained(kind, LABELS, [item])[0] for item in INPUTS], together(kind))
+
+
+@each_kind
+def test_the_order_of_inputs_does_not_matter(kind: str) -> None:
+    assert_close(explained(kind, LABELS, INPUTS[::-1])[::-1], together(kind))
+
+
+@each_kind
+def test_the_same_call_gives_the_same_bits(kind: str) -> None:
+    assert explained(kind, LABELS, INPUTS) == together(kind)
+
+
+@each_kind
+def test_the_models_attention_implementation_does_not_matter(kind: str) -> None:
+    if not model_of(kind)._supports_sdpa:
+        pytest.skip("this architecture has eager attention only")
+    assert_close(explained(kind, LABELS, INPUTS, "eager"), explained(kind, LABELS, INPUTS, "sdpa"))
+
+
+@each_kind
+@each_method
+def test_the_model_is_left_as_found(kind: str, label: str) -> None:
+    subject = subject_for(kind, None)
+    before = state_of(subject)
+    explained(kind, [label], INPUTS[:2])
+    assert state_of(subject) == before
+
+
+@each_kind
+@each_method
+def test_the_model_is_left_as_found_when_an_error_passes_through(kind: str, label: str) -> None:
+    subject = subject_for(kind, None)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("as if the machine were out of memory")
+
+    with subject.blocks[-1].register_forward_hook(fail):
+        before = state_of(subject)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            explained(kind, [label], INPUTS[:2])
+        assert state_of(subject) == before
+
+
+@each_method
+def test_a_method_reads_what_it_declares_and_nothing_else(label: str) -> None:
+    subject, method = subject_for("bert", None), parse(label)
+    documents = subject.encode(["It is very slow."])
+    batch = subject.batch([window_row(documents[0], documents[0].windows[0])])
+    goal = Goal(torch.tensor([1]))
+    trace = capture(subject, batch, lambda logits: goal, method.needs)
+    probe = ModelProbe(subject, batch, goal)
+    method(trace, probe)
+    for declared, kind in ((method.needs.values, "values"), (method.needs.grads, "grads")):
+        for site in declared:
+            less = Needs(**{"values": method.needs.values, "grads": method.needs.grads, kind: declared - {site}})
+            with pytest.raises(UndeclaredSite, match=f"{kind} of {site}"):
+                method(trace.restrict(less), probe)
+
+
+@each_kind
+def test_threads_may_share_a_model_and_methods_need_no_company(kind: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(lambda label: explained(kind, [label], INPUTS[:2]), LABELS)
+        for results in answers:
+            assert_close(results, together(kind)[:2])
+
+
+def state_of(subject: wt.Subject) -> dict[str, Any]:
+    """All that a careless explainer could leave changed."""
+    model, backend = subject.model, subject.tokenizer.backend_tokenizer
+    weights = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        weights.update(name.encode() + tensor.numpy().tobytes())
+    return {
+        "weights": weights.hexdigest(),
+        "class": type(model),
+        "config": model.config.to_dict(),
+        "attention": model.config._attn_implementation,
+        "learning": [parameter.requires_grad for parameter in model.parameters()],
+        "gradients": [parameter.grad for parameter in model.parameters()],
+        "modules": list(_modules(model)),
+        "tokenizer": (backend.truncation, backend.padding, len(subject.tokenizer)),
+        "grad_enabled": torch.is_grad_enabled(),
+    }
+
+
+def _modules(model: torch.nn.Module) -> Iterator[object]:
+    for name, module in model.named_modules():
+        hooks = [len(value) for key, value in vars(module).items() if key.endswith("_hooks")]
+        yield name, type(module), module.training, hooks, module.__dict__.get("forward")

@@ -1,0 +1,113 @@
+"""Methods against the numbers of the authors' own implementations (tests/golden/README.md)."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import whichtoken as wt
+from tests.tiny import wordpiece
+from whichtoken.models import Batch, ModelProbe, capture
+from whichtoken.targets import Goal
+from whichtoken.trace import Method, Site, needs
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+EXPECTED: dict[str, Any] = json.loads((GOLDEN / "cat_tiny" / "expected.json").read_text())
+RELEVANCE = load_file(GOLDEN / "bert_tiny" / "expected_relevance.safetensors")
+each_case = pytest.mark.parametrize("case", EXPECTED["attcat"], ids=lambda c: f"{c['mask']}-{c['cls']}-{len(c['ids'])}")
+
+
+@cache
+def cat_tiny() -> wt.Subject:
+    folder = GOLDEN / "cat_tiny"
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
+    return wt.Subject(model.eval(), AutoTokenizer.from_pretrained(folder))
+
+
+def relative_error(found: Any, expected: Any) -> float:
+    a, b = torch.tensor(found, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
+    return float((a - b).abs().max() / b.abs().max())
+
+
+@each_case
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("attcat", "AttCAT"), ("raw-attention", "RawAtt"), ("rollout", "Rollout"), ("attention-grad-cam", "AttnGradCAM")],
+)
+def test_the_attcat_authors_scores(case: dict[str, Any], name: str, key: str) -> None:
+    method = wt.method(name, preset="repo", mask_special=case["mask"] == "special0")
+    result = wt.explain(cat_tiny(), [case["text"]], [method], target=case["cls"])[0][method.label]
+    assert len(result.scores) == len(case["ids"])
+    if None in case[key]:  # theirs is 0 / 0 where no entry of the map is positive
+        assert set(result.scores) == {0.0}
+    else:
+        assert relative_error(result.scores, case[key]) < 1e-9
+
+
+@pytest.mark.parametrize("case", EXPECTED["contrast_cat"], ids=["first", "second"])
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("attcat", "attcat"),
+        ("cat", "cat"),
+        ("raw-attention", "attention"),
+        ("rollout", "rollout"),
+        ("grad-sam", "gradsam"),
+    ],
+)
+def test_the_contrast_cat_authors_scores_after_scaling(case: dict[str, Any], name: str, key: str) -> None:
+    result = wt.explain(cat_tiny(), [case["text"]], [f"{name}@repo"], target=case["cls"])[0][f"{name}@repo"]
+    assert list(result.tokens) == case["tokens"]
+    low, high = min(result.scores), max(result.scores)
+    assert relative_error([(score - low) / (high - low) for score in result.scores], case[key]) < 1e-9
+
+
+def test_the_predicted_class_is_the_authors() -> None:
+    for case in EXPECTED["contrast_cat"]:
+        result = wt.explain(cat_tiny(), [case["text"]], ["attcat@repo"])[0]["attcat@repo"]
+        assert result.label == f"LABEL_{case['cls']}"
+
+
+@cache
+def bert_tiny() -> wt.Subject:
+    model = AutoModelForSequenceClassification.from_pretrained(GOLDEN / "bert_tiny", dtype=torch.float32)
+    return wt.Subject(model.eval(), wordpiece())  # the tests pass token ids, so any tokenizer will do
+
+
+def bert_tiny_batch(case: str) -> Batch:
+    ids = RELEVANCE["input_ids"]
+    mask = RELEVANCE["padmask"].bool() if case == "padmask_c0" else torch.ones_like(ids, dtype=torch.bool)
+    return Batch(ids, mask, torch.zeros_like(ids), torch.zeros_like(mask))
+
+
+def scores_of(method: Method, case: str) -> Tensor:
+    subject, batch, goal = bert_tiny(), bert_tiny_batch(case), Goal(torch.tensor([0]))
+    trace = capture(subject, batch, lambda logits: goal, method.needs)
+    return method(trace, ModelProbe(subject, batch, goal)).tokens
+
+
+@pytest.mark.parametrize("case", ["nomask_c0", "padmask_c0"])
+def test_attention_and_its_gradient(case: str) -> None:
+    goal = Goal(torch.tensor([0]))
+    trace = capture(bert_tiny(), bert_tiny_batch(case), lambda logits: goal, needs("attention", "attention"))
+    real = trace.mask[0]
+    for found, key in ((trace.value(Site.ATTENTION), "attn"), (trace.grad(Site.ATTENTION), "attn_grad")):
+        mine, theirs = torch.cat(found), RELEVANCE[f"{case}.{key}"]
+        scale = theirs.abs().max()
+        # What padding attends to, or what is attended to at padding, is 0 by our definition and anything in theirs.
+        assert (mine - theirs)[:, :, real][..., real].abs().max() < 1e-4 * scale
+        assert (mine[:, :, ~real] == 0).all()
+        assert (mine[..., ~real] == 0).all()
+
+
+@pytest.mark.parametrize("case", ["nomask_c0", "padmask_c0"])
+@pytest.mark.parametrize(("name", "key"), [("raw-attention", "rawatt"), ("rollout", "rollout")])
+def test_the_chefer_familys_attention_baselines(case: str, name: str, key: str) -> None:
+    found, expected = scores_of(wt.method(name), case), RELEVANCE[f"{case}.{key}"]
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
