@@ -111,3 +111,11 @@ def test_attention_and_its_gradient(case: str) -> None:
 def test_the_chefer_familys_attention_baselines(case: str, name: str, key: str) -> None:
     found, expected = scores_of(wt.method(name), case), RELEVANCE[f"{case}.{key}"]
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def test_the_mask_lrp_authors_grad_cam() -> None:
+    subject, batch, goal = bert_tiny(), bert_tiny_batch("nomask_c0"), Goal(torch.tensor([2]))
+    method = wt.method("attention-grad-cam")
+    trace = capture(subject, batch, lambda logits: goal, method.needs)
+    found, expected = method(trace, ModelProbe(subject, batch, goal)).tokens, RELEVANCE["masklrp.gradcam_baseline"]
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
