@@ -9,13 +9,25 @@ from jaxtyping import install_import_hook
 
 # The modules of tensors. Those at the boundary check what callers pass by themselves, with errors for people.
 install_import_hook(
-    [f"whichtoken.{m}" for m in ("ops", "trace", "perturb", "targets", "methods", "models.attention", "models.probe")],
+    [
+        f"whichtoken.{m}"
+        for m in (
+            "ops",
+            "trace",
+            "perturb",
+            "targets",
+            "methods",
+            "models.attention",
+            "models.capture",
+            "models.probe",
+        )
+    ],
     "beartype.beartype",
 )
 
 import torch  # noqa: E402
-
 from tests.tiny import KINDS, model_of  # noqa: E402
+
 from whichtoken import Subject  # noqa: E402
 
 torch.set_num_threads(1)

@@ -38,13 +38,20 @@ GPT2 = Specials(("<|endoftext|>",))
 
 def _finish(tokenizer: Tokenizer, specials: Specials) -> PreTrainedTokenizerFast:
     ids = [(token, tokenizer.token_to_id(token)) for token in specials.tokens]
-    template = processors.TemplateProcessing(single=specials.single, pair=specials.pair, special_tokens=ids)
+    template: Any = processors.TemplateProcessing(single=specials.single, pair=specials.pair, special_tokens=ids)
     byte_level = isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel)
     if byte_level and specials is ROBERTA:
-        trim: Any = processors.ByteLevel(trim_offsets=True)
+        trim = processors.ByteLevel(trim_offsets=True)
         template = processors.Sequence([trim, template])
     tokenizer.post_processor = template
-    names = {"[PAD]": "pad", "<pad>": "pad", "[UNK]": "unk", "<unk>": "unk", "[MASK]": "mask", "<mask>": "mask"}
+    names = {
+        "[PAD]": "pad",
+        "<pad>": "pad",
+        "[UNK]": "unk",
+        "<unk>": "unk",
+        "[MASK]": "mask",
+        "<mask>": "mask",
+    }
     ends = {"[CLS]": "cls", "[SEP]": "sep", "<s>": "bos", "</s>": "eos", "<|endoftext|>": "eos"}
     roles = {f"{role}_token": t for t, role in (names | ends).items() if t in specials.tokens}
     if specials is GPT2:
@@ -94,7 +101,10 @@ def byte_fallback(specials: Specials = LLAMA) -> PreTrainedTokenizerFast:
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     specials_and_bytes = [*specials.tokens, *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(
-        vocab_size=len(specials_and_bytes) + 90, special_tokens=specials_and_bytes, limit_alphabet=40, show_progress=False
+        vocab_size=len(specials_and_bytes) + 90,
+        special_tokens=specials_and_bytes,
+        limit_alphabet=40,
+        show_progress=False,
     )
     trained.train_from_iterator(CORPUS, trainer)
     import json
@@ -102,7 +112,13 @@ def byte_fallback(specials: Specials = LLAMA) -> PreTrainedTokenizerFast:
     stored = json.loads(trained.to_str())
     merges = [tuple(merge) for merge in stored["model"]["merges"]]
     tokenizer = Tokenizer(
-        models.BPE(vocab=stored["model"]["vocab"], merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+        models.BPE(
+            vocab=stored["model"]["vocab"],
+            merges=merges,
+            unk_token="<unk>",
+            byte_fallback=True,
+            fuse_unk=True,
+        )
     )
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.ByteFallback()
@@ -141,11 +157,24 @@ KINDS: Mapping[str, Kind] = {
     "electra": Kind(wordpiece, {**SIZES, "embedding_size": 16, "max_position_embeddings": MAX_TOKENS}),
     "gpt2": Kind(
         lambda: byte_bpe(GPT2),
-        {"n_embd": 24, "n_layer": 3, "n_head": 3, "n_inner": 32, "n_positions": MAX_TOKENS, "pad_token_id": 0},
+        {
+            "n_embd": 24,
+            "n_layer": 3,
+            "n_head": 3,
+            "n_inner": 32,
+            "n_positions": MAX_TOKENS,
+            "pad_token_id": 0,
+        },
     ),
     "llama": Kind(
         byte_fallback,
-        {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": MAX_TOKENS, "pad_token_id": 0},
+        {
+            **SIZES,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": MAX_TOKENS,
+            "pad_token_id": 0,
+        },
     ),
     "modernbert": Kind(
         lambda: byte_bpe(BERT),
@@ -166,10 +195,18 @@ KINDS: Mapping[str, Kind] = {
     "mpnet": Kind(lambda: wordpiece(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
     "qwen2": Kind(
         lambda: byte_bpe(GPT2),
-        {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": MAX_TOKENS, "pad_token_id": 0},
+        {
+            **SIZES,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": MAX_TOKENS,
+            "pad_token_id": 0,
+        },
     ),
     "roberta": Kind(lambda: byte_bpe(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
-    "xlm-roberta": Kind(lambda: unigram(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
+    "xlm-roberta": Kind(
+        lambda: unigram(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}
+    ),
 }
 
 
@@ -179,7 +216,7 @@ def model_of(kind: str, attention: str | None = None, labels: int = 3, **config:
     settings = {
         "vocab_size": len(tokenizer),
         "num_labels": labels,
-        "id2label": {i: name for i, name in enumerate(["contradiction", "entailment", "neutral"][:labels])},
+        "id2label": dict(enumerate(["contradiction", "entailment", "neutral"][:labels])),
         **KINDS[kind].config,
         **config,
     }

@@ -14,7 +14,17 @@ import torch
 from torch import Tensor
 
 from whichtoken.errors import BadSetting, NotFinite, UsageError
-from whichtoken.models import Batch, Document, LongTexts, ModelProbe, Row, Subject, batches, capture, window_row
+from whichtoken.models import (
+    Batch,
+    Document,
+    LongTexts,
+    ModelProbe,
+    Row,
+    Subject,
+    batches,
+    capture,
+    window_row,
+)
 from whichtoken.records import Attribution
 from whichtoken.registry import check, parse
 from whichtoken.targets import Goal, Predicted, Target, as_target, check_target, resolve
@@ -33,6 +43,7 @@ class _Job:
     passes: Mapping[View, Needs]  # the plain view first: it decides what is explained
     target: Target
     documents: Sequence[Document]
+    revision: str
 
     def fits(self, rows: int, longest: int) -> bool:
         config = self.subject.model.config
@@ -87,7 +98,8 @@ def explain(
     wanted = as_target(target)
     check_target(wanted, subject.labels)
     chosen = _methods(methods)
-    job = _Job(subject, chosen, _passes(chosen.values()), wanted, subject.encode(inputs, long))
+    documents = subject.encode(inputs, long)
+    job = _Job(subject, chosen, _passes(chosen.values()), wanted, documents, subject.fingerprint())
     pieces = [
         _Piece(number, window_row(document, window))
         for number, document in enumerate(job.documents)
@@ -171,9 +183,7 @@ def _answer(job: _Job, pieces: Sequence[_Piece], classes: Mapping[int, int]) -> 
     ]
 
 
-def _score(
-    method: Method, trace: Trace, probe: ModelProbe, numbers: Sequence[int], passed: float
-) -> list[_Scored]:
+def _score(method: Method, trace: Trace, probe: ModelProbe, numbers: Sequence[int], passed: float) -> list[_Scored]:
     start = perf_counter()
     found = method(trace.restrict(method.needs), probe)
     lengths = trace.lengths.tolist()
@@ -183,7 +193,7 @@ def _score(
             at = _first_bad(trace) or "none of its tensors, so in the method itself"
             raise NotFinite(f"{method.label} gives NaN or infinite scores for input {number}; first found in {at}")
     seconds = (passed + perf_counter() - start) / len(rows)
-    details = found.details or [{}] * len(rows)
+    details: Sequence[Mapping[str, object]] = found.details or [{}] * len(rows)
     return [_Scored(tuple(row.tolist()), dict(d), seconds) for row, d in zip(rows, details, strict=True)]
 
 
@@ -232,7 +242,7 @@ def _attribution(job: _Job, key: str, document: Document, answers: Sequence[_Ans
         settings=method.settings,
         searched=method.searched,
         model=job.subject.title,
-        revision=job.subject.fingerprint(),
+        revision=job.revision,
         n_cut=document.n_cut,
         n_windows=len(parts),
         details=details,

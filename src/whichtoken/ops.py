@@ -67,9 +67,7 @@ def drop_self(
     return scores.masked_fill(readout == 1, 0)
 
 
-def minmax(
-    values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *rest"]
-) -> Float[Tensor, "batch *rest"]:
+def minmax(values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *rest"]) -> Float[Tensor, "batch *rest"]:
     """Per example to 0..1 over the valid entries; 0 elsewhere, and everywhere when all are equal."""
     flat, keep = values.flatten(1), valid.flatten(1)
     low = flat.masked_fill(~keep, torch.inf).amin(1, keepdim=True)

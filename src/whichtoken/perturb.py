@@ -60,5 +60,5 @@ class Pad:
 
 def _replace(ids: Tensor, keep: Tensor, name: str, filler: int | None) -> tuple[Tensor, Tensor]:
     if filler is None:
-        raise BadSetting("perturbation", name, f"another one: this tokenizer has no {name} token; use Delete()")
+        raise BadSetting("replacement token", name, f"another one: this tokenizer has no {name} token")
     return torch.where(keep, ids, filler), torch.arange(len(ids), device=ids.device)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -93,6 +93,10 @@ class Probe(Protocol):
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Target probability when only the marked tokens (and all specials) remain; the rest is deleted."""
+        ...
+
+    def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
+        """Embeddings of the batch with every word replaced by the tokenizer's padding or mask token."""
         ...
 
     def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:

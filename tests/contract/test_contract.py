@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiny import KINDS, model_of
 
 import whichtoken as wt
-from tests.tiny import KINDS, model_of
 from whichtoken.errors import UndeclaredSite
 from whichtoken.models import ModelProbe, capture, window_row
 from whichtoken.models.architectures import ARCHITECTURES
@@ -123,11 +123,14 @@ def test_a_method_reads_what_it_declares_and_nothing_else(label: str) -> None:
     trace = capture(subject, batch, lambda logits: goal, method.needs)
     probe = ModelProbe(subject, batch, goal)
     method(trace, probe)
-    for declared, kind in ((method.needs.values, "values"), (method.needs.grads, "grads")):
-        for site in declared:
-            less = Needs(**{"values": method.needs.values, "grads": method.needs.grads, kind: declared - {site}})
-            with pytest.raises(UndeclaredSite, match=f"{kind} of {site}"):
-                method(trace.restrict(less), probe)
+    for site in method.needs.values:
+        less = Needs(method.needs.values - {site}, method.needs.grads)
+        with pytest.raises(UndeclaredSite, match=f"values of {site}"):
+            method(trace.restrict(less), probe)
+    for site in method.needs.grads:
+        less = Needs(method.needs.values, method.needs.grads - {site})
+        with pytest.raises(UndeclaredSite, match=f"grads of {site}"):
+            method(trace.restrict(less), probe)
 
 
 @each_kind

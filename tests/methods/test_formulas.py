@@ -9,9 +9,9 @@ import pytest
 import torch
 from captum.attr import InputXGradient, IntegratedGradients
 from numpy.typing import NDArray
+from tests.tiny import KINDS, model_of
 
 import whichtoken as wt
-from tests.tiny import KINDS, model_of
 
 TEXT = "The actors were wonderful, but the plot was dull."
 CLASS = 0  # for which no map of these models is clamped to nothing
@@ -198,7 +198,7 @@ def test_cat_and_attcat(kind: str, attention: bool) -> None:
             dot = sum(x.gh[layer, j, d] * x.h[layer, j, d] for d in range(x.h.shape[2]))
             slow[j] += dot * (weight if attention else 1)
     name = "attcat" if attention else "cat"
-    relative = 1e-6 if kind == "llama" else 1e-9  # the stock Llama takes its eager softmax in float32
+    relative = 1e-4 if kind == "llama" else 1e-9  # the stock Llama takes its eager softmax in float32
     assert_equal(found(kind, name, zero_special=False), slow, relative)
     zeroed = [0.0 if x.special[j] else slow[j] for j in range(n)]
     assert_equal(found(kind, name), zeroed, relative)
@@ -247,34 +247,42 @@ def test_gradient_x_input() -> None:
     assert_equal(found("bert", "gradient-x-input"), captum[0].sum(-1).detach().numpy())
 
 
+def blank_text(x: Raw, baseline: str) -> torch.Tensor:
+    """Embeddings of the text with its words replaced; special tokens as they are."""
+    embeddings, special = torch.from_numpy(x.h[0])[None], torch.tensor(x.special)[None, :, None]
+    if baseline == "zero":
+        return torch.where(special, embeddings, 0)
+    tokenizer, model = KINDS["bert"].tokenizer(), model_of("bert")
+    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    filler = {"pad": tokenizer.pad_token_id, "mask": tokenizer.mask_token_id}[baseline]
+    return model.bert.embeddings(torch.where(special[..., 0], ids, filler)).detach()  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(("rule", "theirs"), [("gauss-legendre", "gausslegendre"), ("midpoint", "riemann_middle")])
-@pytest.mark.parametrize("keep_special", [True, False])
-def test_integrated_gradients(rule: str, theirs: str, keep_special: bool) -> None:
+@pytest.mark.parametrize("baseline", ["pad", "mask", "zero"])
+def test_integrated_gradients(rule: str, theirs: str, baseline: str) -> None:
     x = raw("bert")
-    embeddings = torch.from_numpy(x.h[0])[None]
-    kept = torch.tensor(x.special)[None, :, None] & keep_special
-    baseline = torch.where(kept, embeddings, 0)
+    embeddings, blank = torch.from_numpy(x.h[0])[None], blank_text(x, baseline)
     captum = IntegratedGradients(lambda e: encoder_logit("bert", e)).attribute(
-        embeddings, baseline, n_steps=12, method=theirs
+        embeddings, blank, n_steps=12, method=theirs
     )
-    mine = found("bert", "integrated-gradients", steps=12, rule=rule, keep_special=keep_special)
+    mine = found("bert", "integrated-gradients", steps=12, rule=rule, baseline=baseline)
     assert_equal(mine, captum[0].sum(-1).detach().numpy(), 1e-6)  # Captum keeps its step sizes in float32
     nodes, weights = np.polynomial.legendre.leggauss(12)
     slow = np.zeros(x.sizes[2])
     for k in range(12):
         at, weight = ((nodes[k] + 1) / 2, weights[k] / 2) if rule == "gauss-legendre" else ((k + 0.5) / 12, 1 / 12)
-        point = (baseline + at * (embeddings - baseline)).requires_grad_()
+        point = (blank + at * (embeddings - blank)).requires_grad_()
         (grad,) = torch.autograd.grad(encoder_logit("bert", point)[0], point)
         for j in range(x.sizes[2]):
-            slow[j] += weight * float((grad[0, j] * (embeddings - baseline)[0, j]).sum())
+            slow[j] += weight * float((grad[0, j] * (embeddings - blank)[0, j]).sum())
     assert_equal(mine, slow)
 
 
 def test_integrated_gradients_report_what_is_missing_to_completeness() -> None:
     x = raw("bert")
-    embeddings = torch.from_numpy(x.h[0])[None]
-    baseline = torch.where(torch.tensor(x.special)[None, :, None], embeddings, 0)
-    gained = float((encoder_logit("bert", embeddings) - encoder_logit("bert", baseline)).detach())
+    embeddings, blank = torch.from_numpy(x.h[0])[None], blank_text(x, "pad")
+    gained = float((encoder_logit("bert", embeddings) - encoder_logit("bert", blank)).detach())
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     for steps in (4, 200):
         method = wt.method("integrated-gradients", steps=steps)

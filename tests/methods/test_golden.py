@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.tiny import wordpiece
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
-from tests.tiny import wordpiece
 from whichtoken.models import Batch, ModelProbe, capture
 from whichtoken.targets import Goal
 from whichtoken.trace import Method, Site, needs
@@ -38,7 +38,12 @@ def relative_error(found: Any, expected: Any) -> float:
 @each_case
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("attcat", "AttCAT"), ("raw-attention", "RawAtt"), ("rollout", "Rollout"), ("attention-grad-cam", "AttnGradCAM")],
+    [
+        ("attcat", "AttCAT"),
+        ("raw-attention", "RawAtt"),
+        ("rollout", "Rollout"),
+        ("attention-grad-cam", "AttnGradCAM"),
+    ],
 )
 def test_the_attcat_authors_scores(case: dict[str, Any], name: str, key: str) -> None:
     method = wt.method(name, preset="repo", mask_special=case["mask"] == "special0")
@@ -117,5 +122,8 @@ def test_the_mask_lrp_authors_grad_cam() -> None:
     subject, batch, goal = bert_tiny(), bert_tiny_batch("nomask_c0"), Goal(torch.tensor([2]))
     method = wt.method("attention-grad-cam")
     trace = capture(subject, batch, lambda logits: goal, method.needs)
-    found, expected = method(trace, ModelProbe(subject, batch, goal)).tokens, RELEVANCE["masklrp.gradcam_baseline"]
+    found, expected = (
+        method(trace, ModelProbe(subject, batch, goal)).tokens,
+        RELEVANCE["masklrp.gradcam_baseline"],
+    )
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()

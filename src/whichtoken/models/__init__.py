@@ -5,4 +5,15 @@ from whichtoken.models.encoding import Batch, Document, LongTexts, Row, batches,
 from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject, load
 
-__all__ = ["Batch", "Document", "LongTexts", "ModelProbe", "Row", "Subject", "batches", "capture", "load", "window_row"]
+__all__ = [
+    "Batch",
+    "Document",
+    "LongTexts",
+    "ModelProbe",
+    "Row",
+    "Subject",
+    "batches",
+    "capture",
+    "load",
+    "window_row",
+]

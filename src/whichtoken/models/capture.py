@@ -32,7 +32,7 @@ def capture(
     seen = _Seen()
     check_eval(subject.model)
     with ExitStack() as stack:
-        stack.enter_context(subject.lock)  # type: ignore[arg-type]
+        stack.enter_context(subject.lock)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(needs.grads)))
         stack.enter_context(_frozen(subject.model))

@@ -101,9 +101,7 @@ def _document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit") ->
         tokens=tuple(encoding.tokens),
         ids=tuple(encoding.ids),
         types=tuple(encoding.type_ids),
-        spans=tuple(
-            None if s is None else tuple(span) for s, span in zip(sequences, encoding.offsets, strict=True)
-        ),
+        spans=tuple(None if s is None else tuple(span) for s, span in zip(sequences, encoding.offsets, strict=True)),
         sequences=sequences,
         word_ids=tuple(None if s is None else w for s, w in zip(sequences, encoding.word_ids, strict=True)),
         windows=windows,
@@ -137,7 +135,10 @@ class Fit:
         if width < 1:
             raise BadInput(f"{too_long}, and the shorter of its texts leaves no room; use long='truncate'")
         last = counts[longer] - width
-        starts = [*range(0, last, max(1, width // 2)), last]  # each token but the outermost is seen about twice
+        starts = [
+            *range(0, last, max(1, width // 2)),
+            last,
+        ]  # each token but the outermost is seen about twice
         return tuple(_select(sequences, {longer: (start, width)}) for start in starts)
 
 

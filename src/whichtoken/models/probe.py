@@ -1,6 +1,7 @@
 """The questions a method may ask about its batch after the pass: `Probe` of a real model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,9 +11,9 @@ from whichtoken.errors import NotFinite
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Row, batches
 from whichtoken.models.subject import Subject
-from whichtoken.perturb import Delete, Perturbation
+from whichtoken.perturb import Delete, Mask, Pad, Perturbation
 from whichtoken.targets import Goal
-from whichtoken.trace import Needs, Trace
+from whichtoken.trace import Needs, Site, Trace, needs
 
 TOKENS_PER_BATCH = 8192
 
@@ -33,6 +34,14 @@ class ModelProbe:
         found = self._evaluate(list(index))
         return found[torch.tensor(numbers, dtype=torch.long, device=found.device).view(patterns.shape[:2])]
 
+    def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
+        kept = self.batch.special | ~self.batch.mask
+        replace_words = Mask() if filler == "mask" else Pad()
+        rows = zip(self.batch.ids, kept, strict=True)
+        ids = torch.stack([replace_words(row, keep, self.subject.fillers)[0] for row, keep in rows])
+        blank = capture(self.subject, replace(self.batch, ids=ids), lambda logits: self.goal, needs("embeddings"))
+        return blank.value(Site.EMBEDDINGS)[0]
+
     def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:
         return capture(self.subject, self.batch, lambda logits: self.goal, needs, embeddings)
 
@@ -50,7 +59,12 @@ class ModelProbe:
     def _nothing(self) -> int:
         """What stands for an empty sequence where the tokenizer adds no special tokens (GPT-2)."""
         tokenizer = self.subject.tokenizer
-        stand_ins = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+        stand_ins = (
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
+            tokenizer.pad_token_id,
+            tokenizer.unk_token_id,
+        )
         return next((token for token in stand_ins if token is not None), 0)
 
     def _evaluate(self, sequences: list[tuple[int, Row]]) -> Float[Tensor, " n"]:

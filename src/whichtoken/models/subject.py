@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_
 from whichtoken.perturb import Fillers
 from whichtoken.targets import Link
 
-_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()  # type: ignore[valid-type]
+_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 _making_locks = Lock()
 
 
@@ -54,7 +54,7 @@ class Subject:
     @cached_property
     def embeddings(self) -> nn.Module:
         """The module whose output the first block reads."""
-        named = dict(self.model.base_model.named_modules())
+        named: dict[str, nn.Module] = dict(self.model.base_model.named_modules())
         for name in self.architecture.embeddings:
             if name in named:
                 return named[name]
@@ -82,14 +82,15 @@ class Subject:
         return Link.SIGMOID if alone else Link.SOFTMAX
 
     @property
-    def lock(self) -> RLock:  # type: ignore[valid-type]
+    def lock(self) -> RLock:
         """One per model, so two subjects of one model take turns too."""
         with _making_locks:
             return _locks.setdefault(self.model, RLock())
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     @property
     def title(self) -> str:
@@ -107,14 +108,15 @@ class Subject:
 
     @property
     def fillers(self) -> Fillers:
-        return Fillers(self.tokenizer.mask_token_id, self.tokenizer.pad_token_id)
+        pads = (self.tokenizer.pad_token_id, self.model.config.pad_token_id)
+        return Fillers(self.tokenizer.mask_token_id, next((pad for pad in pads if pad is not None), None))
 
     @property
     def batches_of_one(self) -> bool:
         """Transformers cannot find the last token of padded rows when the model names no padding token."""
         return self._readout_kind is Readout.LAST and self.model.config.pad_token_id is None
 
-    def encode(self, inputs: Sequence[object], long: LongTexts = "truncate") -> list[Document]:
+    def encode(self, inputs: Iterable[object], long: LongTexts = "truncate") -> list[Document]:
         limit = self.max_tokens or self._model_limit
         fit = Fit(limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
         with self.lock:
@@ -142,7 +144,7 @@ class Subject:
         if self._takes_types:
             inputs["token_type_ids"] = batch.types
         output = self.model(**inputs, **({"use_cache": False} if self._takes_cache else {}))
-        logits = getattr(output, "logits", None)
+        logits: Tensor | None = getattr(output, "logits", None)
         if logits is None or logits.shape != (len(batch.ids), self.model.config.num_labels):
             found = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
             wanted = "a sequence-classification head (AutoModelForSequenceClassification)"
@@ -181,10 +183,15 @@ def load(name: str | Path, *, revision: str | None = None, dtype: torch.dtype = 
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-        model = AutoModelForSequenceClassification.from_pretrained(name, revision=revision, dtype=dtype)
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            name, revision=revision, dtype=dtype, output_loading_info=True
+        )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UsageError(f"cannot load {str(name)!r} as a classifier with its tokenizer: {reason}") from error
+    if report["missing_keys"]:
+        missing = ", ".join(sorted(report["missing_keys"]))
+        raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as a classifier first")
     commit = getattr(model.config, "_commit_hash", None)
     return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "")
 
