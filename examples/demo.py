@@ -50,9 +50,7 @@ def main() -> None:
         for name, attribution in result.items():
             show(name, attribution)
         print()
-    print(
-        "+ speaks for the label, - against it; each row is scaled to its own largest score, and words near 0 have no number."
-    )
+    print("+ speaks for the label, - against it; each row is scaled to its own largest score, near 0 has no number.")
     print("Next: README.md, or  python -c 'import whichtoken as wt; help(wt.explain)'")
 
 

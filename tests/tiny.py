@@ -56,7 +56,8 @@ def _finish(tokenizer: Tokenizer, specials: Specials) -> PreTrainedTokenizerFast
     roles = {f"{role}_token": t for t, role in (names | ends).items() if t in specials.tokens}
     if specials is GPT2:
         roles["pad_token"] = "<|endoftext|>"
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
+    inputs = ["input_ids", *(["token_type_ids"] if specials is BERT else []), "attention_mask"]
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **roles)
 
 
 @cache

@@ -1,5 +1,6 @@
 """Methods by name: registering, finding, and building them from presets and settings."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
@@ -46,9 +47,8 @@ def method(name: str, preset: str | None = None, **settings: Any) -> Method:
     for setting in settings:
         if setting not in known:
             raise UnknownName(f"setting of {name}", setting, known)
-    built = cls(**{**chosen, **settings})
-    check(built)
-    return built
+    _check(cls, {**chosen, **settings})
+    return cls(**{**chosen, **settings})
 
 
 def parse(text: str) -> Method:
@@ -59,16 +59,22 @@ def parse(text: str) -> Method:
 
 def check(built: Method) -> None:
     """Raise BadSetting when a setting does not have its declared type, choice or range."""
-    for f in fields(built):  # type: ignore[arg-type]
-        value, hint = getattr(built, f.name), get_type_hints(type(built))[f.name]
+    _check(type(built), built.settings)
+
+
+def _check(cls: type[Method], settings: Mapping[str, object]) -> None:
+    hints = get_type_hints(cls)
+    for f in fields(cls):  # type: ignore[arg-type]
+        if f.name not in settings:
+            continue
+        value, hint, setting = settings[f.name], hints[f.name], f"{cls.name}: {f.name}"
         if get_origin(hint) is Literal:
             if value not in get_args(hint):
-                allowed = "one of " + ", ".join(repr(choice) for choice in get_args(hint))
-                raise BadSetting(f"{built.name}: {f.name}", value, allowed)
+                raise BadSetting(setting, value, "one of " + ", ".join(repr(choice) for choice in get_args(hint)))
         elif not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-            raise BadSetting(f"{built.name}: {f.name}", value, f"of type {hint.__name__}")
+            raise BadSetting(setting, value, f"of type {hint.__name__}")
         elif "least" in f.metadata and value < f.metadata["least"]:
-            raise BadSetting(f"{built.name}: {f.name}", value, f"at least {f.metadata['least']}")
+            raise BadSetting(setting, value, f"at least {f.metadata['least']}")
 
 
 @cache

@@ -69,6 +69,6 @@ def _same_word(text: str, last: Piece, piece: Piece) -> bool:
 
 
 def _word(text: str, sequence: int, group: Sequence[Piece]) -> Word:
-    seen = [piece.span for piece in group if piece.span[0] < piece.span[1]] or [piece.span for piece in group]
+    seen = [piece.span for piece in group if piece.span[0] < piece.span[1]] or [group[0].span]
     span = min(start for start, _ in seen), max(end for _, end in seen)
     return Word(text[slice(*span)], span, sequence, sum(piece.score for piece in group))

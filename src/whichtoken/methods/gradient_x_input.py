@@ -26,4 +26,5 @@ class GradientXInput(Method):
         return needs("embeddings", "embeddings")
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        return Scores(token_dot(trace.value(Site.EMBEDDINGS)[0], trace.grad(Site.EMBEDDINGS)[0]))
+        embeddings, gradient = trace.value(Site.EMBEDDINGS)[0], trace.grad(Site.EMBEDDINGS)[0]
+        return Scores(token_dot(embeddings, gradient))

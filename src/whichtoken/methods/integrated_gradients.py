@@ -1,9 +1,9 @@
 """Integrated gradients: gradient x input averaged on the way from an empty text. Signed.
 
-Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over what the first block reads:
-s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. The baseline b has every word replaced by the padding
-or mask token (`baseline`); special tokens keep their own embeddings, so it is an empty text rather than no text. Zero
-vectors are offered too, but lie so far from anything the blocks' norms know that the integral converges poorly.
+Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over what the first block
+reads: s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. The baseline b has every word replaced by
+the padding or mask token (`baseline`); special tokens keep their own embeddings, so it is an empty text rather than
+no text. Zero vectors are offered too, but lie so far from what the blocks know that the integral converges poorly.
 
 The scores should sum to z_c(e) - z_c(b); how far they do not is reported as `completeness_residual`. Costs `steps`
 passes.

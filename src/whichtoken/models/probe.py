@@ -1,6 +1,6 @@
 """The questions a method may ask about its batch after the pass: `Probe` of a real model."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -25,7 +25,7 @@ class ModelProbe:
     subject: Subject
     batch: Batch
     goal: Goal
-    perturbation: Perturbation = Delete()
+    perturbation: Perturbation = field(default_factory=Delete)
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""

@@ -1,0 +1,159 @@
+"""One pass over the stock model: what is captured is what the model itself shows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.tiny import KINDS, model_of
+
+import whichtoken as wt
+from whichtoken.errors import UndeclaredSite, UnsupportedModel
+from whichtoken.models import Batch, capture, window_row
+from whichtoken.models.architectures import ARCHITECTURES
+from whichtoken.targets import Goal
+from whichtoken.trace import Needs, Site, needs
+
+SubjectOf = Callable[..., wt.Subject]
+TEXTS = ["It is very slow.", "The actors were wonderful, but naïve 😀."]
+ALL = needs("embeddings hidden attention", "embeddings hidden attention")
+each_kind = pytest.mark.parametrize("kind", sorted(ARCHITECTURES))
+
+
+def second(logits: torch.Tensor) -> Goal:
+    return Goal(torch.ones(len(logits), dtype=torch.long))
+
+
+def batch_of(subject: wt.Subject, texts: list[str]) -> Batch:
+    return subject.batch([window_row(document, document.windows[0]) for document in subject.encode(texts)])
+
+
+def stock(kind: str, batch: Batch, row: int) -> tuple[Any, torch.Tensor]:
+    """The stock eager model on one row without its padding, with gradients to be taken."""
+    keep = batch.mask[row]
+    types = {"token_type_ids": batch.types[row][keep][None]} if kind in ("bert", "electra", "albert") else {}
+    model = model_of(kind, "eager")
+    out = model(batch.ids[row][keep][None], output_attentions=True, output_hidden_states=True, **types)
+    return out, keep
+
+
+@each_kind
+def test_what_is_captured_is_what_the_stock_model_shows(kind: str, subject_of: SubjectOf) -> None:
+    subject = subject_of(kind)
+    batch = batch_of(subject, TEXTS)
+    trace = capture(subject, batch, second, ALL)
+    exact = 1e-6 if kind in ("llama", "qwen2", "modernbert") else 1e-10  # their eager softmax is in float32
+    for row in range(len(TEXTS)):
+        out, keep = stock(kind, batch, row)
+        n = int(keep.sum())
+        hidden = out.hidden_states[:-1]  # the last one is after the final norm in some models
+        grads = torch.autograd.grad(out.logits[0, 1], [*out.attentions, *hidden])
+        torch.testing.assert_close(trace.logits[row], out.logits[0], rtol=0, atol=exact)
+        layers = len(out.attentions)
+        assert len(trace.value(Site.ATTENTION)) == layers == len(trace.value(Site.HIDDEN)) - 1
+        for layer in range(layers):
+            attention, gradient = trace.value(Site.ATTENTION)[layer][row], trace.grad(Site.ATTENTION)[layer][row]
+            theirs = out.attentions[layer][0]
+            torch.testing.assert_close(attention[:, :n, :n], theirs, rtol=0, atol=exact)
+            torch.testing.assert_close(
+                gradient[:, :n, :n],
+                grads[layer][0] * (theirs != 0),
+                rtol=0,
+                atol=exact * float(grads[layer].abs().max()),
+            )
+            assert attention[:, n:].abs().sum() + attention[..., n:].abs().sum() == 0
+            assert gradient[:, n:].abs().sum() + gradient[..., n:].abs().sum() == 0
+            torch.testing.assert_close(
+                trace.value(Site.HIDDEN)[layer][row, :n], hidden[layer][0], rtol=0, atol=10 * exact
+            )
+            theirs = grads[layers + layer][0]
+            torch.testing.assert_close(
+                trace.grad(Site.HIDDEN)[layer][row, :n], theirs, rtol=0, atol=10 * exact * float(theirs.abs().max())
+            )
+        assert trace.value(Site.HIDDEN)[0][row].equal(trace.value(Site.EMBEDDINGS)[0][row])
+        assert trace.grad(Site.HIDDEN)[-1][row, n:].abs().sum() == 0
+
+
+@each_kind
+def test_the_read_out_position_is_the_one_that_the_classifier_reads(kind: str, subject_of: SubjectOf) -> None:
+    """The gradient of the last block's output is zero wherever the head does not look."""
+    subject = subject_of(kind)
+    trace = capture(subject, batch_of(subject, TEXTS), second, needs("", "hidden"))
+    read = trace.grad(Site.HIDDEN)[-1].abs().sum(-1) > 0
+    assert (read == (trace.readout > 0)).all()
+    torch.testing.assert_close(trace.readout.sum(-1), torch.ones(2, dtype=torch.float64))
+
+
+def test_only_declared_sites_are_kept(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    trace = capture(subject, batch_of(subject, TEXTS), second, needs("hidden", "attention"))
+    assert set(trace.values) == {Site.HIDDEN}
+    assert set(trace.grads) == {Site.ATTENTION}
+    with pytest.raises(UndeclaredSite, match="read values of attention, declared hidden"):
+        trace.value(Site.ATTENTION)
+    assert not any(t.requires_grad or t.grad_fn for t in (*trace.values[Site.HIDDEN], trace.logits, trace.target))
+
+
+def test_other_embeddings_take_the_place_of_the_models(subject_of: SubjectOf) -> None:
+    for kind in ("bert", "gpt2"):
+        subject = subject_of(kind)
+        batch = batch_of(subject, TEXTS)
+        trace = capture(subject, batch, second, needs("embeddings"))
+        own = trace.value(Site.EMBEDDINGS)[0]
+        assert capture(subject, batch, second, Needs(), own).logits.equal(trace.logits)
+        moved = own + 0.1 * torch.randn(own.shape, dtype=own.dtype, generator=torch.Generator().manual_seed(0))
+        assert not capture(subject, batch, second, Needs(), moved).logits.allclose(trace.logits)
+
+
+def test_no_gradient_is_computed_for_weights(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = subject_of("bert")
+    assert all(parameter.requires_grad for parameter in subject.model.parameters())
+    frozen: list[bool] = []
+    forward = subject.model.classifier.forward
+
+    def watch(x: torch.Tensor) -> torch.Tensor:
+        frozen.append(not any(p.requires_grad for p in subject.model.parameters()))
+        return forward(x)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(subject.model.classifier, "forward", watch)
+    capture(subject, batch_of(subject, TEXTS), second, ALL)
+    assert frozen == [True]
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in subject.model.parameters())
+
+
+def test_parameters_that_were_frozen_stay_frozen() -> None:
+    model = model_of("bert")
+    model.bert.embeddings.requires_grad_(False)
+    subject = wt.Subject(model, KINDS["bert"].tokenizer())
+    capture(subject, batch_of(subject, TEXTS), second, ALL)
+    assert not any(p.requires_grad for p in model.bert.embeddings.parameters())
+    assert all(p.requires_grad for p in model.classifier.parameters())
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_there_also_where_the_caller_switched_them_off(context: Any, subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    expected = capture(subject, batch_of(subject, TEXTS), second, ALL)
+    with context():
+        found = capture(subject, batch_of(subject, TEXTS), second, ALL)
+    assert found.grad(Site.HIDDEN)[0].equal(expected.grad(Site.HIDDEN)[0])
+
+
+def test_a_model_whose_attention_cannot_be_seen_is_refused() -> None:
+    """As if a compiled or patched model went round the attention interface."""
+    model = model_of("bert")
+    subject = wt.Subject(model, KINDS["bert"].tokenizer())
+    skipped = model.bert.encoder.layer[1].attention
+    skipped.forward = lambda hidden, *args, **kwargs: (hidden, None)
+    with pytest.raises(UnsupportedModel, match="found 2 tensors of attention, expected 3"):
+        capture(subject, batch_of(subject, TEXTS), second, ALL)
+
+
+def test_sliding_windows_and_causal_masks_leave_no_gradient_where_nothing_is_attended(subject_of: SubjectOf) -> None:
+    for kind in ("modernbert", "gpt2"):
+        subject = subject_of(kind)
+        trace = capture(subject, batch_of(subject, TEXTS), second, needs("attention", "attention"))
+        pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
+        shut = [(attention == 0) & (gradient != 0) for attention, gradient in pairs]
+        assert not any(entries.any() for entries in shut)
+        assert any((attention[0] == 0).any() for attention in trace.value(Site.ATTENTION))

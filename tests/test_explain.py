@@ -1,0 +1,209 @@
+"""explain: as its users call it, and as they call it wrongly."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.tiny import model_of, wordpiece
+
+import whichtoken as wt
+from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName, UsageError
+from whichtoken.trace import Method, Needs, Probe, Scores, Trace
+
+SubjectOf = Callable[..., wt.Subject]
+PAIR = ("A man sleeps.", "Nobody is awake.")
+
+
+def test_as_in_the_readme(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    results = wt.explain(subject, ["It is very slow.", "A rare, charming film."], methods=["attcat", "rollout", "gae"])
+    assert [list(result) for result in results] == [["attcat", "rollout", "gae"]] * 2
+    first = results[0]["attcat"]
+    assert first.tokens == ("[CLS]", "it", "is", "ver", "##y", "slow", ".", "[SEP]")
+    assert len(first.scores) == 8
+    assert [word.text for word in first.words()] == ["It", "is", "very", "slow", "."]
+    assert sum(word.score for word in first.words()) == pytest.approx(sum(first.scores[1:-1]))
+    assert first.label in subject.labels
+    assert 1 / 3 <= first.probability <= 1
+    paired = wt.explain(
+        subject, [PAIR], methods=["attcat@repo", wt.method("grad-sam", axis="key")], target="entailment"
+    )[0]
+    assert list(paired) == ["attcat@repo", "grad-sam(axis=key)"]
+    assert paired["attcat@repo"].label == "entailment"
+    assert [w.text for w in paired["attcat@repo"].words() if w.sequence == 1] == ["Nobody", "is", "awake", "."]
+
+
+def test_a_result_says_how_it_was_made(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    result = wt.explain(subject, ["slow"], ["attcat@repo"])[0]["attcat@repo"]
+    assert result.method == "attcat"
+    assert result.settings == {"layers": "inputs", "mask_special": True, "zero_special": False}
+    assert result.model == "tiny bert"
+    assert result.revision == subject.fingerprint()
+    assert not result.searched
+    assert result.seconds > 0
+    assert (result.n_cut, result.n_windows) == (0, 1)
+    assert wt.Attribution.from_json(result.to_json()) == result
+
+
+def test_the_predicted_class_is_that_of_the_untouched_model(subject_of: SubjectOf) -> None:
+    """Also when the only method asked explains the pass with hidden special tokens."""
+    subject = subject_of("bert")
+    texts = [f"{a} {b} film" for a in ("slow", "rare", "dull") for b in ("music", "plot", "ending")]
+    encoded = subject.tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        plain = subject.model(**encoded).logits.softmax(-1)
+        encoded["attention_mask"][:, 0] = 0
+        hidden = subject.model(**encoded).logits.softmax(-1)
+    assert (plain.argmax(-1) != hidden.argmax(-1)).any()
+    for methods in (["cat@repo"], ["cat"], ["cat", "cat@repo"]):
+        for row, result in enumerate(wt.explain(subject, texts, methods)):
+            attribution = result[methods[-1]]
+            assert attribution.label == subject.labels[int(plain[row].argmax())]
+            assert attribution.probability == pytest.approx(float(plain[row].max()), rel=1e-9)
+
+
+@pytest.mark.parametrize("target", [1, "entailment", "Entailment", wt.Class(1), wt.Class("entailment")])
+def test_ways_to_name_a_class(target: Any, subject_of: SubjectOf) -> None:
+    result = wt.explain(subject_of("bert"), ["slow"], ["gae"], target=target)[0]["gae"]
+    assert result.label == "entailment"
+    assert result == wt.explain(subject_of("bert"), ["slow"], ["gae"], target=1)[0]["gae"]
+
+
+def test_a_contrast_is_the_difference_of_two_classes(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    methods = ["cat", "att-grads", "gradient-x-input"]
+
+    def explained(target: Any) -> dict[str, wt.Attribution]:
+        return wt.explain(subject, ["It is very slow."], methods, target)[0]
+
+    contrast, a, b = explained(wt.Contrast("neutral", 0)), explained("neutral"), explained(0)
+    for method in methods:
+        difference = [x - y for x, y in zip(a[method].scores, b[method].scores, strict=True)]
+        assert contrast[method].scores == pytest.approx(difference, rel=1e-9, abs=1e-12)
+    assert contrast["cat"].label == "neutral rather than contradiction"
+    p, q = a["cat"].probability, b["cat"].probability
+    assert contrast["cat"].probability == pytest.approx(p / (p + q), rel=1e-9)
+
+
+def test_single_logit_and_multi_label_heads_use_the_sigmoid() -> None:
+    for changes in ({"labels": 1}, {"problem_type": "multi_label_classification"}):
+        model = model_of("bert", **changes)
+        subject = wt.Subject(model, wordpiece())
+        result = wt.explain(subject, ["It is very slow."], ["attcat"])[0]["attcat"]
+        with torch.no_grad():
+            logits = model(**wordpiece()("It is very slow.", return_tensors="pt")).logits[0]
+        assert result.label == subject.labels[int(logits.argmax())]
+        assert result.probability == pytest.approx(float(logits.max().sigmoid()), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"methods": ["atcat"]}, UnknownName, "did you mean 'attcat'"),
+        ({"methods": "attcat"}, UsageError, r"put it in a list: \['attcat'\]"),
+        ({"methods": [3]}, BadSetting, "method names, or what whichtoken.method"),
+        ({"target": "entailmnt"}, UnknownName, "unknown label 'entailmnt'; did you mean 'entailment'"),
+        ({"target": 3}, BadSetting, "one of the model's 3 labels: 0 contradiction, 1 entailment, 2 neutral"),
+        ({"target": -1}, BadSetting, "one of the model's 3 labels"),
+        ({"target": True}, BadSetting, "a label index, a label name"),
+        ({"target": 1.5}, BadSetting, "a label index, a label name"),
+        ({"target": wt.Contrast(1, "entailment")}, BadSetting, "two different labels"),
+        ({"target": wt.Contrast(1, "nothing")}, UnknownName, "unknown label"),
+    ],
+)
+def test_mistakes_are_named(call: dict[str, Any], error: type[Exception], message: str, subject_of: SubjectOf) -> None:
+    with pytest.raises(error, match=message):
+        wt.explain(subject_of("bert"), ["slow"], **call)
+
+
+@pytest.mark.parametrize(
+    ("weights", "found"),
+    [
+        ("classifier.bias", "first found in the classification head"),
+        ("bert.encoder.layer.1.output.dense.weight", "first found in values of hidden, layer 2"),
+        ("bert.embeddings.LayerNorm.weight", "first found in values of embeddings, layer 0"),
+    ],
+)
+@pytest.mark.parametrize("method", ["gae", "cat@repo"])
+def test_nan_in_the_model_is_located(weights: str, found: str, method: str) -> None:
+    model = model_of("bert")
+    with torch.no_grad():
+        model.get_parameter(weights).fill_(torch.nan)
+    with pytest.raises(NotFinite, match=f"tiny gives NaN or infinite logits for input 0; {found}"):
+        wt.explain(wt.Subject(model, wordpiece(), name="tiny"), ["slow", "film"], [method])
+
+
+@dataclass(frozen=True)
+class Broken(Method):
+    name: ClassVar[str] = "broken"
+    paper: ClassVar[str] = "none"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        return Scores(trace.readout.masked_fill(trace.lengths[:, None] > 4, torch.nan))
+
+
+def test_nan_in_a_method_is_located(subject_of: SubjectOf) -> None:
+    with pytest.raises(NotFinite, match=r"broken gives NaN or infinite scores for input 1; .*in the method itself"):
+        wt.explain(subject_of("bert"), ["slow", "It is very slow."], [Broken()])
+
+
+def test_one_pass_serves_all_methods_of_a_view(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    calls: list[int] = []
+    with subject.model.register_forward_hook(lambda *_: calls.append(1)):
+        wt.explain(subject, ["slow"], ["attcat", "rollout", "gae", "cat", "gradient-x-input", "cam", "random"])
+        assert len(calls) == 1
+        wt.explain(subject, ["slow"], ["attcat", "attcat@repo", "cat@repo"])
+        assert len(calls) == 3
+
+
+def test_many_texts_go_through_in_several_batches(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = subject_of("bert")
+    texts = ["slow " * n for n in (9, 1, 5, 2, 8, 3)]
+    expected = wt.explain(subject, texts)
+    monkeypatch.setattr("whichtoken.explaining.TOKENS_PER_BATCH", 20)
+    for one, other in zip(wt.explain(subject, texts), expected, strict=True):
+        assert one["attcat"].texts == other["attcat"].texts
+        assert one["attcat"].scores == pytest.approx(other["attcat"].scores, rel=1e-9)
+
+
+def test_a_float32_and_a_bfloat16_model_work() -> None:
+    for dtype, tolerance in ((torch.float32, 1e-3), (torch.bfloat16, 0.5)):
+        subject = wt.Subject(model_of("bert").to(dtype), wordpiece())
+        exact = wt.explain(wt.Subject(model_of("bert"), wordpiece()), ["It is very slow."], ["attcat"], target=0)
+        found = wt.explain(subject, ["It is very slow."], ["attcat"], target=0)
+        scale = max(abs(score) for score in exact[0]["attcat"].scores)
+        assert found[0]["attcat"].scores == pytest.approx(exact[0]["attcat"].scores, abs=tolerance * scale)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "xlm-roberta", "llama"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(min_size=1, max_size=25), second=st.none() | st.text(min_size=1, max_size=10))
+def test_any_text_is_explained_or_refused_with_a_reason(
+    kind: str, text: str, second: str | None, subject_of: SubjectOf
+) -> None:
+    item = text if second is None else (text, second)
+    try:
+        result = wt.explain(subject_of(kind), [item], ["attcat"])[0]["attcat"]
+    except BadInput:  # says which input and why: tests/models/test_encoding.py
+        return
+    for sequence, span in zip(result.sequences, result.spans, strict=True):
+        assert (sequence is None) == (span is None)
+        if sequence is not None and span is not None:
+            assert 0 <= span[0] <= span[1] <= len(result.texts[sequence])
+    for word in result.words():
+        assert result.texts[word.sequence][slice(*word.span)] == word.text
+    assert sum(word.score for word in result.words()) == pytest.approx(
+        sum(score for score, sequence in zip(result.scores, result.sequences, strict=True) if sequence is not None),
+        rel=1e-9,
+        abs=1e-12,
+    )

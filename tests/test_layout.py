@@ -1,0 +1,104 @@
+"""The design, checked: who may import whom, how long files may be, and that names agree."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import whichtoken
+from whichtoken.registry import find, names
+
+PACKAGE = Path(whichtoken.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+# Each may import from the rows above its own, and from within its own folder.
+LEVELS = [
+    {"errors"},
+    {"words"},
+    {"records", "trace", "targets"},
+    {"registry"},
+    {"ops", "perturb"},
+    {"methods", "models"},
+    {"explaining"},
+    {"__init__"},
+]
+LEVEL = {name: number for number, row in enumerate(LEVELS) for name in row}
+DOORS = {"transformers": "models", "tokenizers": "models"}  # the only part that may import a heavy package
+WITHOUT_TORCH = ["errors", "words", "records"]
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module or ""
+
+
+def test_every_part_has_a_level() -> None:
+    assert {part_of(path) for path in FILES} == set(LEVEL)
+
+
+@each_file
+def test_imports_point_one_way(path: Path) -> None:
+    mine = part_of(path)
+    for name in imports_of(path):
+        if name.startswith("whichtoken."):
+            theirs = name.split(".")[1]
+            inside_folder = theirs == mine and path.parent != PACKAGE
+            assert inside_folder or LEVEL[theirs] < LEVEL[mine], f"{mine} imports {name}"
+
+
+@each_file
+def test_heavy_packages_enter_by_one_door(path: Path) -> None:
+    for name in imports_of(path):
+        door = DOORS.get(name.split(".")[0])
+        assert door in (None, part_of(path)), f"{part_of(path)} imports {name}"
+
+
+@each_file
+def test_files_are_short_and_say_what_they_are_for(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    assert ast.get_docstring(ast.parse(text))
+
+
+def test_file_class_and_registry_names_agree() -> None:
+    for name in names():
+        method = find(name)
+        assert method.__module__ == f"whichtoken.methods.{name.replace('-', '_')}"
+        assert method.__name__.lower() == name.replace("-", "")
+    files = {path.stem for path in (PACKAGE / "methods").glob("*.py")} - {"__init__"}
+    assert files == {name.replace("-", "_") for name in names()}
+
+
+def test_method_files_are_30_to_130_lines() -> None:
+    for path in (PACKAGE / "methods").glob("*.py"):
+        assert path.stem == "__init__" or 30 <= len(path.read_text().splitlines()) <= 130, path.name
+
+
+def test_the_public_surface() -> None:
+    expected = "Attribution Class Contrast Curve Predicted Subject WhichTokenError explain load method"
+    assert whichtoken.__all__ == expected.split()
+    assert whichtoken.__all__ == sorted(whichtoken._HOMES)
+    for name in whichtoken.__all__:
+        assert getattr(whichtoken, name).__name__ == name
+        assert name in dir(whichtoken)
+    with pytest.raises(AttributeError, match="no attribute 'explian'"):
+        _ = whichtoken.explian
+
+
+def test_importing_whichtoken_or_its_records_does_not_import_torch() -> None:
+    modules = ", ".join(f"whichtoken.{name}" for name in WITHOUT_TORCH)
+    code = f"import sys, whichtoken, {modules}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,83 @@
+"""Names, presets and settings of methods."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+import whichtoken as wt
+from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.registry import check, find, names, parse, register
+from whichtoken.trace import Method, Needs, Probe, Scores, Trace
+
+
+def test_every_method_of_the_single_pass_family_is_there() -> None:
+    expected = """att-grads att-x-att-grads attcat attention-grad-cam cam cat gae grad-sam gradient-x-input
+    integrated-gradients random raw-attention rollout"""
+    assert set(expected.split()) <= set(names())
+
+
+@pytest.mark.parametrize(
+    ("method", "label"),
+    [
+        (wt.method("attcat"), "attcat"),
+        (wt.method("attcat", preset="recommended"), "attcat"),
+        (wt.method("attcat", preset="repo"), "attcat@repo"),
+        (wt.method("attcat", preset="repo", mask_special=False), "attcat(zero_special=False)"),
+        (wt.method("grad-sam", axis="key"), "grad-sam(axis=key)"),
+        (wt.method("grad-sam", axis="query"), "grad-sam"),
+        (parse("attcat@paper"), "attcat@paper"),
+    ],
+)
+def test_a_label_says_what_differs_from_the_defaults(method: Method, label: str) -> None:
+    assert method.label == label
+
+
+def test_presets_name_real_settings() -> None:
+    for name in names():
+        for preset in find(name).presets:
+            assert parse(f"{name}@{preset}").name == name
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: parse("atcat"), UnknownName, "unknown method 'atcat'; did you mean 'attcat'\\? known: att-grads"),
+        (lambda: parse("zzz"), UnknownName, "unknown method 'zzz'; known: "),
+        (lambda: parse("attcat@rep"), UnknownName, "unknown preset of attcat 'rep'; did you mean 'repo'"),
+        (lambda: wt.method("grad-sam", axes="key"), UnknownName, "setting of grad-sam 'axes'; did you mean 'axis'"),
+        (lambda: wt.method("grad-sam", axis="rows"), BadSetting, "one of 'query', 'key', 'readout'"),
+        (lambda: wt.method("rollout", start_layer=-1), BadSetting, "start_layer=-1 is not allowed; .* at least 0"),
+        (lambda: wt.method("rollout", start_layer=True), BadSetting, "of type int"),
+        (lambda: wt.method("attcat", mask_special=1), BadSetting, "of type bool"),
+        (lambda: wt.method("integrated-gradients", steps=0), BadSetting, "at least 1"),
+    ],
+)
+def test_mistakes_are_named(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+@dataclass(frozen=True)
+class Impostor(Method):
+    amount: float = 0.0
+    name: ClassVar[str] = "attcat"
+    paper: ClassVar[str] = "none"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        return Scores(trace.readout)
+
+
+def test_a_name_cannot_be_taken_twice() -> None:
+    with pytest.raises(UsageError, match="registered already"):
+        register(Impostor)
+    assert register(find("attcat")) is find("attcat")
+
+
+def test_instances_made_by_hand_are_checked_too() -> None:
+    with pytest.raises(BadSetting, match="of type float"):
+        check(Impostor(amount="much"))  # type: ignore[arg-type]

@@ -1,0 +1,97 @@
+"""Joining sub-words: slices of the original text, and nothing lost."""
+
+import itertools
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.tiny import BERT, GPT2, LLAMA, ROBERTA, byte_bpe, byte_fallback, unigram, wordpiece
+
+import whichtoken as wt
+from whichtoken.models.encoding import Document, Fit, tokenize
+from whichtoken.words import Piece, join_words
+
+TOKENIZERS = {
+    "wordpiece": wordpiece(BERT),
+    "roberta": byte_bpe(ROBERTA),
+    "gpt2": byte_bpe(GPT2),
+    "sentencepiece": unigram(ROBERTA),
+    "llama": byte_fallback(LLAMA),
+}
+each_tokenizer = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+
+
+def document(tokenizer: object, *texts: str) -> Document:
+    return tokenize(tokenizer, [texts], Fit(10**6, "error"))[0]
+
+
+def pieces_of(document: Document) -> list[Piece]:
+    """Scores are powers of two, so that a sum tells exactly which tokens went into it."""
+    rows = zip(document.sequences, document.word_ids, document.spans, strict=True)
+    return [Piece(s, w, span, 2.0**i) for i, (s, w, span) in enumerate(rows) if s is not None and span is not None]
+
+
+def words_of(tokenizer: object, *texts: str) -> list[str]:
+    return [word.text for word in join_words(texts, pieces_of(document(tokenizer, *texts)))]
+
+
+@each_tokenizer
+def test_plain_words(tokenizer: object) -> None:
+    assert "".join(words_of(tokenizer, "A rare, charming film.")) == "Arare,charmingfilm."
+    assert words_of(tokenizer, "a  wonderful \n film") == ["a", "wonderful", "film"]
+
+
+@each_tokenizer
+def test_accents_emoji_and_cjk_are_slices_of_the_text(tokenizer: object) -> None:
+    text = "naïve café 👩‍👩‍👧 déjà 電影 很好 ﬁn"
+    found = words_of(tokenizer, text)
+    assert "".join(found) == text.replace(" ", "")
+    assert {"naïve", "café", "👩‍👩‍👧", "déjà", "ﬁn"} <= set(found)
+
+
+@each_tokenizer
+def test_the_texts_of_a_pair_are_never_mixed(tokenizer: object) -> None:
+    first, second = "A man sleeps", "sleeps nobody"
+    joined = join_words((first, second), pieces_of(document(tokenizer, first, second)))
+    assert [(w.sequence, w.text) for w in joined] == [
+        (0, "A"),
+        (0, "man"),
+        (0, "sleeps"),
+        (1, "sleeps"),
+        (1, "nobody"),
+    ]
+    for word in joined:
+        assert (first, second)[word.sequence][slice(*word.span)] == word.text
+
+
+@each_tokenizer
+@given(text=st.text(min_size=1, max_size=30))
+@example("\u200b \n x")
+@example("e\u0301 \U0001f468\u200d\U0001f469 \ufeff")
+@example("\x00\x1f\x85\xa0 a\u3000b")
+def test_any_text(tokenizer: object, text: str) -> None:
+    try:
+        whole = document(tokenizer, text)
+    except (wt.WhichTokenError, UnicodeError):
+        return  # refused with a reason; see test_encoding
+    for span in whole.spans:
+        assert span is None or 0 <= span[0] <= span[1] <= len(text)
+    pieces = pieces_of(whole)
+    words = join_words((text,), pieces)
+    assert sum(word.score for word in words) == sum(piece.score for piece in pieces)
+    for word in words:
+        assert word.text == text[slice(*word.span)]
+        assert word.text == word.text.strip()
+    for left, right in itertools.pairwise(words):
+        assert left.span[1] <= right.span[0]
+
+
+def test_white_space_tokens_join_the_word_that_follows_and_at_the_end_the_last() -> None:
+    pieces = [Piece(0, 0, (0, 1), 1.0), Piece(0, 1, (1, 3), 2.0), Piece(0, 1, (3, 4), 4.0), Piece(0, 2, (4, 5), 8.0)]
+    joined = join_words(("a  b ",), pieces)
+    assert [(w.text, w.score) for w in joined] == [("a", 1.0), ("b", 14.0)]
+
+
+def test_a_text_of_nothing_but_white_space_tokens_is_one_word() -> None:
+    joined = join_words(("  ",), [Piece(0, 0, (0, 1), 1.0), Piece(0, 0, (1, 2), 2.0)])
+    assert [(w.text, w.score) for w in joined] == [("", 3.0)]
