@@ -1,22 +1,41 @@
 """Tiny random models with tokenizers of their kind, one for each supported architecture. Nothing is downloaded."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-CORPUS = [
-    "It is very slow.",
-    "A rare, charming film with a brilliant ending.",
-    "The actors were wonderful, but the plot was dull and the music forgettable.",
-    "A man sleeps. Nobody is awake.",
-    "Unbelievably touching! I didn't expect that from this director.",
-    "naïve café déjà-vu 😀 電影 很好",
+# Vocabularies are written down, not trained: training breaks ties by chance, and the models would differ between runs.
+WORDS = [
+    "it",
+    "is",
+    "slow",
+    "film",
+    "the",
+    "actors",
+    "were",
+    "but",
+    "plot",
+    "was",
+    "a",
+    "man",
+    "sleep",
+    "nobody",
+    "rare",
+    "cha",
+    "ver",
+    "won",
+    "music",
+    "end",
+    "did",
+    "touching",
 ]
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,;:!?'\"-ïéà電影很好"
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 32}
 MAX_TOKENS = 40
 
@@ -60,69 +79,63 @@ def _finish(tokenizer: Tokenizer, specials: Specials) -> PreTrainedTokenizerFast
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **roles)
 
 
+def _numbered(specials: Specials, *pieces: str) -> dict[str, int]:
+    return {piece: i for i, piece in enumerate(dict.fromkeys([*specials.tokens, *pieces]))}
+
+
+def _merges(words: Iterable[str]) -> list[tuple[str, str]]:
+    """Merges that build each word letter by letter."""
+    return list(dict.fromkeys((word[:i], word[i]) for word in words for i in range(1, len(word))))
+
+
 @cache
 def wordpiece(specials: Specials = BERT) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordPiece(unk_token=specials.tokens[1]))
+    letters = [piece for letter in LETTERS.lower() + "ia" for piece in (letter, f"##{letter}")]
+    vocabulary = _numbered(specials, *letters, *WORDS, *(f"##{word}" for word in WORDS))
+    tokenizer = Tokenizer(
+        models.WordPiece(vocabulary, unk_token=next(t for t in specials.tokens if "unk" in t.lower()))
+    )
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=160, special_tokens=list(specials.tokens), show_progress=False)
-    tokenizer.train_from_iterator(CORPUS, trainer)
     return _finish(tokenizer, specials)
 
 
 @cache
 def byte_bpe(specials: Specials) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=330, special_tokens=list(specials.tokens), initial_alphabet=alphabet, show_progress=False
+    merges = _merges([*WORDS, *(f"Ġ{word}" for word in WORDS), "It", "The", "ðŁĺĢ"])
+    vocabulary = _numbered(
+        specials, *sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)
     )
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     return _finish(tokenizer, specials)
 
 
 @cache
 def unigram(specials: Specials) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.Unigram())
+    pieces = [(token, 0.0) for token in specials.tokens]
+    pieces += [(letter, -10.0) for letter in ["▁", *LETTERS]]
+    pieces += [
+        (piece, -5.0 - 0.01 * i) for i, word in enumerate(WORDS) for piece in (word, f"▁{word}") if len(piece) > 1
+    ]
+    unknown = next(i for i, token in enumerate(specials.tokens) if "unk" in token.lower())
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=unknown))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("``", '"')])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    unknown = next(token for token in specials.tokens if "unk" in token.lower())
-    trainer = trainers.UnigramTrainer(
-        vocab_size=150, special_tokens=list(specials.tokens), unk_token=unknown, show_progress=False
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
     return _finish(tokenizer, specials)
 
 
 @cache
 def byte_fallback(specials: Specials = LLAMA) -> PreTrainedTokenizerFast:
     """As Llama 2's: no pre-tokenizer, so the whole text has one word id; unknown characters become bytes."""
-    trained = Tokenizer(models.BPE(unk_token="<unk>"))
-    trained.pre_tokenizer = pre_tokenizers.Metaspace()
-    specials_and_bytes = [*specials.tokens, *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(
-        vocab_size=len(specials_and_bytes) + 90,
-        special_tokens=specials_and_bytes,
-        limit_alphabet=40,
-        show_progress=False,
-    )
-    trained.train_from_iterator(CORPUS, trainer)
-    import json
-
-    stored = json.loads(trained.to_str())
-    merges = [tuple(merge) for merge in stored["model"]["merges"]]
+    merges = _merges([*WORDS, *(f"▁{word}" for word in WORDS)])
+    fallback = [f"<0x{byte:02X}>" for byte in range(256)]
+    letters = ["▁", *LETTERS[: LETTERS.index("ï")]]
+    vocabulary = _numbered(specials, *fallback, *letters, *(left + right for left, right in merges))
     tokenizer = Tokenizer(
-        models.BPE(
-            vocab=stored["model"]["vocab"],
-            merges=merges,
-            unk_token="<unk>",
-            byte_fallback=True,
-            fuse_unk=True,
-        )
+        models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
     )
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.ByteFallback()
     tokenizer.add_special_tokens(list(specials.tokens))
     return _finish(tokenizer, specials)
 
@@ -228,6 +241,6 @@ def model_of(kind: str, attention: str | None = None, labels: int = 3, **config:
     with torch.no_grad():  # far from the near-zero default, so that nothing is equal by accident
         for name, parameter in model.named_parameters():
             spread = 0.3 if parameter.dim() > 1 else 0.1
-            offset = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+            offset = 1.0 if re.search(r"norm|\bln_", name.lower()) and name.endswith("weight") else 0.0
             parameter.copy_(offset + spread * torch.randn(parameter.shape, dtype=parameter.dtype))
     return model

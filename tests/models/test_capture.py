@@ -42,7 +42,7 @@ def test_what_is_captured_is_what_the_stock_model_shows(kind: str, subject_of: S
     subject = subject_of(kind)
     batch = batch_of(subject, TEXTS)
     trace = capture(subject, batch, second, ALL)
-    exact = 1e-6 if kind in ("llama", "qwen2", "modernbert") else 1e-10  # their eager softmax is in float32
+    exact = 1e-4 if kind in ("llama", "qwen2", "modernbert") else 1e-10  # their eager softmax is in float32
     for row in range(len(TEXTS)):
         out, keep = stock(kind, batch, row)
         n = int(keep.sum())

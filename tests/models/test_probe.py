@@ -34,7 +34,7 @@ def random_patterns(probe: ModelProbe, n: int) -> torch.Tensor:
 
 def stock_probability(kind: str, ids: list[int], label: int) -> float:
     with torch.no_grad():
-        logits = model_of(kind, "eager")(torch.tensor([ids])).logits
+        logits = model_of(kind)(torch.tensor([ids])).logits
     return float(logits.softmax(-1)[0, label])
 
 
