@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 import whichtoken as wt
 from whichtoken.models import ModelProbe, window_row
@@ -36,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("data", type=Path)
-    parser.add_argument("--texts", type=int, default=200)
+    parser.add_argument("--texts", type=int, default=120)
     chosen = parser.parse_args()
     subject = wt.load(chosen.model)
     with chosen.data.open(encoding="utf-8", newline="") as lines:
@@ -44,28 +45,28 @@ def main() -> None:
     texts = random.Random(0).sample(texts, min(chosen.texts, len(texts)))
     methods: list[str | Method] = [*FAMILIES, *AXES]
     results = wt.explain(subject, texts, methods)
-    rows = []
-    for key in results[0]:
-        drops = np.array([drop(subject, result[key]) for result in results])
-        rows.append((key, *interval(drops[:, 0]), *interval(drops[:, 1])))
-        print(f"{key:<28} MoRF {rows[-1][1]:.3f}  LeRF {rows[-1][4]:.3f}", flush=True)
+    drops = np.array([all_drops(subject, list(r.values())) for r in tqdm(results, desc="texts")])  # text method order
+    rows = [(key, *interval(drops[:, i, 0]), *interval(drops[:, i, 1])) for i, key in enumerate(results[0])]
     RESULT.write_text(table(Path(chosen.model).name, chosen.data.name, len(texts), rows))
+    print(RESULT.read_text())
 
 
-def drop(subject: wt.Subject, attribution: wt.Attribution) -> tuple[float, float]:
-    """Mean drop of probability over the nine steps: most relevant first, least relevant first."""
-    document = subject.encode([attribution.texts])[0]
+def all_drops(subject: wt.Subject, attributions: list[wt.Attribution]) -> list[tuple[float, float]]:
+    """For each method the mean drop over the nine steps, most and least relevant first; asked in one go."""
+    document = subject.encode([attributions[0].texts])[0]
     batch = subject.batch([window_row(document, document.windows[0])])
-    content = [i for i, sequence in enumerate(attribution.sequences) if sequence is not None]
-    ranked = sorted(content, key=lambda i: -attribution.scores[i])
-    patterns = torch.ones(1, 19, batch.ids.shape[1], dtype=torch.bool)
-    for step in range(1, 10):
-        n = round(step * len(content) / 10)
-        patterns[0, step, ranked[:n]] = False
-        patterns[0, 9 + step, ranked[::-1][:n]] = False
-    label = subject.labels.index(attribution.label)
+    content = [i for i, sequence in enumerate(attributions[0].sequences) if sequence is not None]
+    patterns = torch.ones(1, 1 + 18 * len(attributions), batch.ids.shape[1], dtype=torch.bool)
+    for number, attribution in enumerate(attributions):
+        ranked = [content[i] for i in np.argsort([-attribution.scores[i] for i in content], kind="stable")]
+        for step in range(1, 10):
+            n = round(step * len(content) / 10)
+            patterns[0, 18 * number + step, ranked[:n]] = False
+            patterns[0, 18 * number + 9 + step, ranked[::-1][:n]] = False
+    label = subject.labels.index(attributions[0].label)
     p = ModelProbe(subject, batch, Goal(torch.tensor([label]))).keep(patterns)[0].tolist()
-    return p[0] - sum(p[1:10]) / 9, p[0] - sum(p[10:]) / 9
+    steps = np.array(p[1:]).reshape(len(attributions), 2, 9).mean(-1)
+    return [(p[0] - most, p[0] - least) for most, least in steps.tolist()]
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:

@@ -86,6 +86,12 @@ def test_any_text(tokenizer: object, text: str) -> None:
         assert left.span[1] <= right.span[0]
 
 
+def test_a_character_that_normalizes_to_several_words_stays_one() -> None:
+    text = "a ﷺ film"  # U+FDFA becomes four Arabic words
+    assert len(document(TOKENIZERS["sentencepiece"], text).tokens) > 8
+    assert words_of(TOKENIZERS["sentencepiece"], text) == ["a", "ﷺ", "film"]
+
+
 def test_white_space_tokens_join_the_word_that_follows_and_at_the_end_the_last() -> None:
     pieces = [Piece(0, 0, (0, 1), 1.0), Piece(0, 1, (1, 3), 2.0), Piece(0, 1, (3, 4), 4.0), Piece(0, 2, (4, 5), 8.0)]
     joined = join_words(("a  b ",), pieces)
