@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -67,7 +68,7 @@ def test_the_predicted_class_is_that_of_the_untouched_model(subject_of: SubjectO
             assert attribution.probability == pytest.approx(float(plain[row].max()), rel=1e-9)
 
 
-@pytest.mark.parametrize("target", [1, "entailment", "Entailment", wt.Class(1), wt.Class("entailment")])
+@pytest.mark.parametrize("target", [1, np.int64(1), "entailment", "Entailment", wt.Class(1), wt.Class("entailment")])
 def test_ways_to_name_a_class(target: Any, subject_of: SubjectOf) -> None:
     result = wt.explain(subject_of("bert"), ["slow"], ["gae"], target=target)[0]["gae"]
     assert result.label == "entailment"

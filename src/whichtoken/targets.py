@@ -1,8 +1,10 @@
 """Which scalar of the model's output is explained, and the probability that goes with it."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import SupportsIndex
 
 import torch
 from jaxtyping import Float, Int
@@ -71,8 +73,10 @@ def as_target(target: object) -> Target:
         return Predicted()
     if isinstance(target, Predicted | Class | Contrast):
         return target
-    if isinstance(target, str) or (isinstance(target, int) and not isinstance(target, bool)):
+    if isinstance(target, str):
         return Class(target)
+    if isinstance(target, SupportsIndex) and not isinstance(target, bool):  # also the integers of numpy and torch
+        return Class(operator.index(target))
     raise BadSetting("target", target, "None, a label index, a label name, Class(...) or Contrast(...)")
 
 

@@ -152,3 +152,17 @@ def test_batches_hold_everything_once_within_the_budget(lengths: list[int], budg
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
         assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= budget
+
+
+def test_the_tokenizers_own_settings_are_restored(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    backend = subject.tokenizer.backend_tokenizer
+    subject.tokenizer("slow", truncation=True, padding="max_length", max_length=8)
+    before = backend.truncation, backend.padding
+    assert None not in before
+    try:
+        assert wt.explain(subject, [LONG])[0]["attcat"].n_cut > 0
+        assert (backend.truncation, backend.padding) == before
+    finally:
+        backend.no_truncation()
+        backend.no_padding()
