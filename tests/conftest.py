@@ -15,7 +15,6 @@ install_import_hook(
             "ops",
             "trace",
             "perturb",
-            "targets",
             "methods",
             "models.attention",
             "models.capture",

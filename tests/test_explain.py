@@ -13,6 +13,8 @@ from tests.tiny import model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName, UsageError
+from whichtoken.methods.random import Random
+from whichtoken.registry import names
 from whichtoken.trace import Method, Needs, Probe, Scores, Trace
 
 SubjectOf = Callable[..., wt.Subject]
@@ -68,7 +70,9 @@ def test_the_predicted_class_is_that_of_the_untouched_model(subject_of: SubjectO
             assert attribution.probability == pytest.approx(float(plain[row].max()), rel=1e-9)
 
 
-@pytest.mark.parametrize("target", [1, np.int64(1), "entailment", "Entailment", wt.Class(1), wt.Class("entailment")])
+@pytest.mark.parametrize(
+    "target", [1, np.int64(1), wt.Class(np.int64(1)), wt.Class(1), "entailment", "Entailment", wt.Class("entailment")]
+)
 def test_ways_to_name_a_class(target: Any, subject_of: SubjectOf) -> None:
     result = wt.explain(subject_of("bert"), ["slow"], ["gae"], target=target)[0]["gae"]
     assert result.label == "entailment"
@@ -108,6 +112,14 @@ def test_single_logit_and_multi_label_heads_use_the_sigmoid() -> None:
         ({"methods": ["atcat"]}, UnknownName, "did you mean 'attcat'"),
         ({"methods": "attcat"}, UsageError, r"put it in a list: \['attcat'\]"),
         ({"methods": [3]}, BadSetting, "method names, or what whichtoken.method"),
+        ({"methods": [Random]}, BadSetting, "method names, or what whichtoken.method"),
+        ({"methods": None}, BadSetting, "a list of method names"),
+        ({"methods": []}, BadSetting, "at least one method"),
+        ({"methods": [wt.method("gae", start_layer=3)]}, BadSetting, "at most 2: the model has 3 blocks"),
+        ({"methods": [wt.method("rollout", start_layer=9)]}, BadSetting, "at most 2"),
+        ({"target": wt.Class(2.0)}, BadSetting, "a label index, a label name"),  # type: ignore[arg-type]
+        ({"target": wt.Class(True)}, BadSetting, "a label index, a label name"),
+        ({"target": wt.Contrast(1, None)}, BadSetting, "a label index, a label name"),  # type: ignore[arg-type]
         ({"target": "entailmnt"}, UnknownName, "unknown label 'entailmnt'; did you mean 'entailment'"),
         ({"target": 3}, BadSetting, "one of the model's 3 labels: 0 contradiction, 1 entailment, 2 neutral"),
         ({"target": -1}, BadSetting, "one of the model's 3 labels"),
@@ -165,6 +177,29 @@ def test_one_pass_serves_all_methods_of_a_view(subject_of: SubjectOf) -> None:
         assert len(calls) == 1
         wt.explain(subject, ["slow"], ["attcat", "attcat@repo", "cat@repo"])
         assert len(calls) == 3
+
+
+def test_something_that_is_not_a_subject_is_refused() -> None:
+    with pytest.raises(BadSetting, match=r"subject='BertForSequenceClassification' .* wt.Subject\(model, tokenizer\)"):
+        wt.explain(model_of("bert"), ["slow"])
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_every_method_works_where_the_caller_switched_gradients_off(context: Any, subject_of: SubjectOf) -> None:
+    methods = [*names(), "cat@repo", "attcat@repo"]
+    expected = wt.explain(subject_of("bert"), ["It is very slow."], methods)
+    with context():
+        assert wt.explain(subject_of("bert"), ["It is very slow."], methods) == expected
+
+
+def test_attention_that_is_captured_bounds_the_batch(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, texts = subject_of("bert"), ["slow film"] * 6
+    rows: list[int] = []
+    monkeypatch.setattr("whichtoken.explaining.PAIRS_PER_BATCH", 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
+    with subject.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
+        wt.explain(subject, texts, ["gradient-x-input"])
+        wt.explain(subject, texts, ["gae"])
+    assert rows == [6, 2, 2, 2]
 
 
 def test_many_texts_go_through_in_several_batches(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:

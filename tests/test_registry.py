@@ -48,6 +48,7 @@ def test_presets_name_real_settings() -> None:
         (lambda: wt.method("grad-sam", axes="key"), UnknownName, "setting of grad-sam 'axes'; did you mean 'axis'"),
         (lambda: wt.method("grad-sam", axis="rows"), BadSetting, "one of 'query', 'key', 'readout'"),
         (lambda: wt.method("rollout", start_layer=-1), BadSetting, "start_layer=-1 is not allowed; .* at least 0"),
+        (lambda: wt.method("random", seed=None), BadSetting, "of type int"),
         (lambda: wt.method("rollout", start_layer=True), BadSetting, "of type int"),
         (lambda: wt.method("attcat", mask_special=1), BadSetting, "of type bool"),
         (lambda: wt.method("integrated-gradients", steps=0), BadSetting, "at least 1"),

@@ -8,7 +8,7 @@ the function.)
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import get_args
+from typing import SupportsIndex, get_args
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from whichtoken.targets import Goal, Predicted, Target, as_target, check_target,
 from whichtoken.trace import Method, Needs, Site, Trace, View
 
 TOKENS_PER_BATCH = 4096
-PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of captured attention: 0.5 GB in float32
+PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of attention: 0.5 GB in float32, a few times that in a pass
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,14 @@ class _Piece:
 
 
 @dataclass(frozen=True)
+class _Asked:
+    """For which inputs a pass was made, and how long it took."""
+
+    numbers: Sequence[int]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class _Scored:
     """One method's answer for one window."""
 
@@ -83,7 +91,7 @@ def explain(
     subject: Subject,
     inputs: Iterable[str | tuple[str, str]],
     methods: Iterable[str | Method] = ("attcat",),
-    target: Target | int | str | None = None,
+    target: Target | SupportsIndex | str | None = None,
     long: LongTexts = "truncate",
 ) -> list[dict[str, Attribution]]:
     """For each input, in order, the attribution of each method.
@@ -93,39 +101,52 @@ def explain(
     name, or `Contrast(a, b)`. `long`: texts over the model's limit are cut ("truncate"; the result counts the tokens
     cut), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
     """
+    if not isinstance(subject, Subject):
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
     if long not in get_args(LongTexts):
         raise BadSetting("long", long, f"one of {', '.join(get_args(LongTexts))}")
     wanted = as_target(target)
     check_target(wanted, subject.labels)
     chosen = _methods(methods)
-    documents = subject.encode(inputs, long)
-    job = _Job(subject, chosen, _passes(chosen.values()), wanted, documents, subject.fingerprint())
+    with torch.inference_mode(False):  # tensors made under it could never enter a graph
+        documents = subject.encode(inputs, long)
+        job = _Job(subject, chosen, _passes(chosen.values()), wanted, documents, subject.fingerprint())
+        answers = _answers(job)
+    pairs = list(zip(documents, answers, strict=True))
+    return [{key: _attribution(job, key, document, parts) for key in chosen} for document, parts in pairs]
+
+
+def _answers(job: _Job) -> list[list[_Answer]]:
+    """For each document, the answers for its windows."""
     pieces = [
         _Piece(number, window_row(document, window))
         for number, document in enumerate(job.documents)
         for window in document.windows
     ]
-    classes = _classes_of_long_texts(job, pieces)
+    classes = _classes_of_long_texts(job, pieces) if isinstance(job.target, Predicted) else {}
     answers: dict[int, _Answer] = {}
     for group in batches([len(piece.row.ids) for piece in pieces], job.fits):
         answers.update(zip(group, _answer(job, [pieces[i] for i in group], classes), strict=True))
     found: list[list[_Answer]] = [[] for _ in job.documents]
     for index, piece in enumerate(pieces):
         found[piece.number].append(answers[index])
-    pairs = list(zip(job.documents, found, strict=True))
-    return [{key: _attribution(job, key, document, parts) for key in chosen} for document, parts in pairs]
+    return found
 
 
 def _methods(methods: Iterable[str | Method]) -> dict[str, Method]:
     if isinstance(methods, str | Method):
         raise UsageError(f"methods is {methods!r}; put it in a list: [{methods!r}]")
+    if not isinstance(methods, Iterable):
+        raise BadSetting("methods", methods, "a list of method names")
     chosen: dict[str, Method] = {}
     for item in methods:
-        if not isinstance(item, str | Method):
+        if isinstance(item, type) or not isinstance(item, str | Method):
             raise BadSetting("methods", item, "method names, or what whichtoken.method(...) returns")
         method = parse(item) if isinstance(item, str) else item
         check(method)
         chosen[item if isinstance(item, str) else method.label] = method
+    if not chosen:
+        raise BadSetting("methods", methods, "at least one method")
     return chosen
 
 
@@ -140,8 +161,6 @@ def _passes(methods: Iterable[Method]) -> dict[View, Needs]:
 def _classes_of_long_texts(job: _Job, pieces: Sequence[_Piece]) -> dict[int, int]:
     """A text in several windows has one prediction: the class with the highest mean probability over them."""
     long = [piece for piece in pieces if len(job.documents[piece.number].windows) > 1]
-    if not isinstance(job.target, Predicted):
-        return {}
     sums: dict[int, Tensor] = {}
     for group in batches([len(piece.row.ids) for piece in long], job.fits):
         batch = job.subject.batch([long[i].row for i in group])
@@ -163,36 +182,37 @@ def _answer(job: _Job, pieces: Sequence[_Piece], classes: Mapping[int, int]) -> 
         return Goal(torch.tensor(known, device=logits.device), goal.against)
 
     start = perf_counter()
-    plain = capture(job.subject, batch, choose, job.passes[View()])
-    _check_logits(job, batch, numbers, plain.logits)
-    goal = choose(plain.logits)
-    traces, seconds = {View(): plain}, {View(): perf_counter() - start}
-    for view in [view for view in job.passes if view != View()]:
-        start = perf_counter()
-        traces[view] = capture(job.subject, batch, lambda logits: goal, job.passes[view])
-        seconds[view] = perf_counter() - start
+    trace = capture(job.subject, batch, choose, job.passes[View()])
+    _check_logits(job, batch, numbers, trace.logits)
+    goal = choose(trace.logits)
+    probability = goal.probability(trace.logits, job.subject.link).tolist()
     probe = ModelProbe(job.subject, batch, goal)
-    scored = {}
-    for key, method in job.methods.items():
-        view = method.needs.view
-        scored[key] = _score(method, traces[view], probe, numbers, seconds[view])
-    probability = goal.probability(plain.logits, job.subject.link).tolist()
+    scored = _score_view(job, View(), trace, probe, _Asked(numbers, perf_counter() - start))
+    for view in [view for view in job.passes if view != View()]:
+        del trace  # two views need not be in memory together
+        start = perf_counter()
+        trace = capture(job.subject, batch, lambda logits: goal, job.passes[view])
+        scored |= _score_view(job, view, trace, probe, _Asked(numbers, perf_counter() - start))
     return [
         _Answer(_label(job, goal, i), probability[i], {key: rows[i] for key, rows in scored.items()})
         for i in range(len(pieces))
     ]
 
 
-def _score(method: Method, trace: Trace, probe: ModelProbe, numbers: Sequence[int], passed: float) -> list[_Scored]:
+def _score_view(job: _Job, view: View, trace: Trace, probe: ModelProbe, asked: _Asked) -> dict[str, list[_Scored]]:
+    methods = {key: method for key, method in job.methods.items() if method.needs.view == view}
+    return {key: _score(method, trace, probe, asked) for key, method in methods.items()}
+
+
+def _score(method: Method, trace: Trace, probe: ModelProbe, asked: _Asked) -> list[_Scored]:
     start = perf_counter()
     found = method(trace.restrict(method.needs), probe)
-    lengths = trace.lengths.tolist()
-    rows = [tokens[:length] for tokens, length in zip(found.tokens, lengths, strict=True)]
-    for number, row in zip(numbers, rows, strict=True):
+    rows = [tokens[:length] for tokens, length in zip(found.tokens, trace.lengths.tolist(), strict=True)]
+    for number, row in zip(asked.numbers, rows, strict=True):
         if not row.isfinite().all():
             at = _first_bad(trace) or "none of its tensors, so in the method itself"
             raise NotFinite(f"{method.label} gives NaN or infinite scores for input {number}; first found in {at}")
-    seconds = (passed + perf_counter() - start) / len(rows)
+    seconds = (asked.seconds + perf_counter() - start) / len(rows)
     details: Sequence[Mapping[str, object]] = found.details or [{}] * len(rows)
     return [_Scored(tuple(row.tolist()), dict(d), seconds) for row, d in zip(rows, details, strict=True)]
 

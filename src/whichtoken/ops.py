@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from whichtoken.errors import BadSetting
+
 Axis = Literal["query", "key", "readout"]  # which token a query-key matrix is about
 
 
@@ -44,19 +46,28 @@ def mean_over(
     return mean.sum(2 if axis == "query" else 1) / lengths[:, None]
 
 
-def rollout_row(
-    matrices: Sequence[Float[Tensor, "batch token token"]],
-    readout: Float[Tensor, "batch token"],
-    normalise: bool,
-) -> Float[Tensor, "batch token"]:
-    """Read-out row of (I + M_L) ... (I + M_1), each factor's rows divided by their sum if `normalise`.
+def from_layer(blocks: Sequence[Tensor], start_layer: int) -> Sequence[Tensor]:
+    """The blocks from `start_layer` on, of which there must be one."""
+    if start_layer >= len(blocks):
+        raise BadSetting("start_layer", start_layer, f"at most {len(blocks) - 1}: the model has {len(blocks)} blocks")
+    return blocks[start_layer:]
 
-    A row times a matrix per layer: the full product of matrices is never formed.
-    """
+
+def with_residual(matrix: Float[Tensor, "batch token token"]) -> Float[Tensor, "batch token token"]:
+    return matrix + torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+
+
+def normalise_rows(matrix: Float[Tensor, "batch query key"]) -> Float[Tensor, "batch query key"]:
+    return matrix / matrix.sum(-1, keepdim=True)
+
+
+def product_row(
+    factors: Sequence[Float[Tensor, "batch token token"]], readout: Float[Tensor, "batch token"]
+) -> Float[Tensor, "batch token"]:
+    """Read-out row of the product of the blocks' factors, the last block leftmost; the product is never formed."""
     row = readout
-    for matrix in reversed(matrices):
-        weights = row / (1 + matrix.sum(-1)) if normalise else row
-        row = weights + readout_row(matrix, weights)
+    for factor in reversed(factors):
+        row = readout_row(factor, row)
     return row
 
 

@@ -50,7 +50,11 @@ class Mask:
 
 @dataclass(frozen=True)
 class Pad:
-    """Replace the tokens by the padding token, which the model still attends to (AttCAT's choice)."""
+    """Replace the tokens by the padding token, which the model still attends to (AttCAT's choice).
+
+    Models that look for padding by id then see more than a blank: RoBERTa, XLM-R and MPNet give it no position, and a
+    decoder whose last token is replaced reads the one before.
+    """
 
     def __call__(
         self, ids: Int[Tensor, " token"], keep: Bool[Tensor, " token"], fillers: Fillers
@@ -60,5 +64,5 @@ class Pad:
 
 def _replace(ids: Tensor, keep: Tensor, name: str, filler: int | None) -> tuple[Tensor, Tensor]:
     if filler is None:
-        raise BadSetting("replacement token", name, f"another one: this tokenizer has no {name} token")
+        raise BadSetting("replacement token", name, f"one that this tokenizer has, and it has no {name} token")
     return torch.where(keep, ids, filler), torch.arange(len(ids), device=ids.device)

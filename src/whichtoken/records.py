@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass, field
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from whichtoken.errors import BadArtifact
 from whichtoken.words import Piece, Span, Word, join_words
@@ -57,11 +58,18 @@ Order = Literal["morf", "lerf", "random"]
 class Curve:
     """How a probability falls as tokens are removed: most relevant first, least first, or at random."""
 
-    key: str  # what was ranked: method label and input
+    key: str  # of the input
     order: Order
     perturbation: str
     removed: tuple[float, ...]  # fractions, 0 to 1
     probability: tuple[float, ...]
+    label: str  # whose probability it is
+    method: str  # that ranked the tokens
+    settings: Mapping[str, Any]
+    model: str
+    revision: str
+    n_cut: int
+    seconds: float = field(default=0.0, compare=False)
 
     def to_json(self) -> str:
         return _to_json(self)
@@ -72,6 +80,10 @@ class Curve:
 
 
 _R = TypeVar("_R", Attribution, Curve)
+_PARALLEL = {
+    "Attribution": ("tokens", "spans", "sequences", "word_ids", "scores"),
+    "Curve": ("removed", "probability"),
+}
 
 
 def _to_json(record: Attribution | Curve) -> str:
@@ -89,14 +101,35 @@ def _from_json(cls: type[_R], text: str) -> _R:
         SCHEMA,
     ):
         raise BadArtifact(f"expected the JSON of one {cls.__name__}, schema {SCHEMA}; found {text[:80]!r}")
-    wanted = {f.name for f in fields(cls)}
-    if wanted != set(found):
-        raise BadArtifact(f"{cls.__name__}: fields {sorted(wanted ^ set(found))} are missing or not known")
-    for name in ("tokens", "spans", "sequences", "word_ids"):
-        if cls is Attribution and len(found[name]) != len(found["scores"]):
-            counted = f"{len(found[name])} {name} and {len(found['scores'])} scores"
-            raise BadArtifact(f"{cls.__name__}: {counted}; each token has one of both")
-    return cls(**{name: _frozen(value) for name, value in found.items()})
+    hints = get_type_hints(cls)
+    if set(hints) != set(found):
+        raise BadArtifact(f"{cls.__name__}: fields {sorted(set(hints) ^ set(found))} are missing or not known")
+    values = {name: _frozen(value) for name, value in found.items()}
+    for name, value in values.items():
+        if not _has_type(value, hints[name]):
+            raise BadArtifact(f"{cls.__name__}: {name} is {value!r:.60}, expected {hints[name]}")
+    parallel = _PARALLEL[cls.__name__]
+    if len({len(values[name]) for name in parallel}) > 1:
+        counted = ", ".join(f"{len(values[name])} {name}" for name in parallel)
+        raise BadArtifact(f"{cls.__name__}: {counted}; there must be as many of each")
+    return cls(**values)
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    """For the few kinds of annotation that records have."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin is Literal:
+        return value in parts
+    if origin in (Union, UnionType):
+        return any(_has_type(value, part) for part in parts)
+    if origin is tuple:
+        whole = isinstance(value, tuple) and (parts[-1] is ... or len(value) == len(parts))
+        return whole and all(_has_type(item, parts[0]) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, origin or hint) and (hint is bool or not isinstance(value, bool))
 
 
 def _frozen(value: Any) -> Any:

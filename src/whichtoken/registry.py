@@ -71,8 +71,10 @@ def _check(cls: type[Method], settings: Mapping[str, object]) -> None:
         if get_origin(hint) is Literal:
             if value not in get_args(hint):
                 raise BadSetting(setting, value, "one of " + ", ".join(repr(choice) for choice in get_args(hint)))
-        elif not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-            raise BadSetting(setting, value, f"of type {hint.__name__}")
+        elif not isinstance(value, (int | float) if hint is float else hint) or (
+            isinstance(value, bool) and hint is not bool
+        ):
+            raise BadSetting(setting, value, f"of type {getattr(hint, '__name__', hint)}")
         elif "least" in f.metadata and value < f.metadata["least"]:
             raise BadSetting(setting, value, f"at least {f.metadata['least']}")
 

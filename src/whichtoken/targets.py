@@ -22,15 +22,15 @@ class Predicted:
 class Class:
     """One class, by index or by label name."""
 
-    label: int | str
+    label: SupportsIndex | str
 
 
 @dataclass(frozen=True)
 class Contrast:
     """Why `label` rather than `rather_than`: the difference of their logits."""
 
-    label: int | str
-    rather_than: int | str
+    label: SupportsIndex | str
+    rather_than: SupportsIndex | str
 
 
 Target = Predicted | Class | Contrast
@@ -73,11 +73,7 @@ def as_target(target: object) -> Target:
         return Predicted()
     if isinstance(target, Predicted | Class | Contrast):
         return target
-    if isinstance(target, str):
-        return Class(target)
-    if isinstance(target, SupportsIndex) and not isinstance(target, bool):  # also the integers of numpy and torch
-        return Class(operator.index(target))
-    raise BadSetting("target", target, "None, a label index, a label name, Class(...) or Contrast(...)")
+    return Class(target)  # type: ignore[arg-type] # anything else is refused by label_index
 
 
 def check_target(target: Target, labels: Sequence[str]) -> None:
@@ -94,7 +90,7 @@ def resolve(target: Target, logits: Float[Tensor, "batch label"], labels: Sequen
     if isinstance(target, Predicted):
         return Goal(logits.argmax(-1))
 
-    def all_rows(label: int | str) -> Tensor:
+    def all_rows(label: SupportsIndex | str) -> Tensor:
         return torch.full((len(logits),), label_index(label, labels), device=logits.device)
 
     if isinstance(target, Contrast):
@@ -102,14 +98,16 @@ def resolve(target: Target, logits: Float[Tensor, "batch label"], labels: Sequen
     return Goal(all_rows(target.label))
 
 
-def label_index(label: int | str, labels: Sequence[str]) -> int:
-    if isinstance(label, int):
-        if not 0 <= label < len(labels):
+def label_index(label: object, labels: Sequence[str]) -> int:
+    if isinstance(label, SupportsIndex) and not isinstance(label, bool):  # also the integers of numpy and torch
+        index = operator.index(label)
+        if not 0 <= index < len(labels):
             listed = ", ".join(f"{i} {name}" for i, name in enumerate(labels))
             raise BadSetting("target", label, f"one of the model's {len(labels)} labels: {listed}")
-        return label
-    for same in (str.__eq__, lambda a, b: a.casefold() == b.casefold()):
-        for index, name in enumerate(labels):
-            if same(name, label):
-                return index
-    raise UnknownName("label", label, labels)
+        return index
+    if not isinstance(label, str):
+        raise BadSetting("target", label, "None, a label index, a label name, Class(...) or Contrast(...)")
+    same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
+    if not same:
+        raise UnknownName("label", label, labels)
+    return labels.index(same[0])

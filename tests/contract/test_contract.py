@@ -136,6 +136,7 @@ def test_a_method_reads_what_it_declares_and_nothing_else(label: str) -> None:
 
 @each_kind
 def test_threads_may_share_a_model_and_methods_need_no_company(kind: str) -> None:
+    together(kind)  # makes the model before threads share it
     with ThreadPoolExecutor(4) as pool:
         answers = pool.map(lambda label: explained(kind, [label], INPUTS[:2]), LABELS)
         for results in answers:

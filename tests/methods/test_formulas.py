@@ -234,13 +234,6 @@ def test_hidden_special_tokens_receive_no_attention() -> None:
     assert found("bert", "attcat", "repo")[[0, -1]].tolist() == [0, 0]
 
 
-def test_a_llama_whose_first_token_is_hidden_attends_to_nothing_there() -> None:
-    """Its own softmax would spread over all positions, future and padding included."""
-    scores = found("llama", "raw-attention", "repo")
-    assert scores[0] == 0
-    assert np.isfinite(scores).all()
-
-
 def encoder_logit(kind: str, embeddings: torch.Tensor) -> torch.Tensor:
     """The stock classifier from the first block on."""
     model = model_of(kind)

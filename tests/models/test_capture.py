@@ -145,15 +145,57 @@ def test_a_model_whose_attention_cannot_be_seen_is_refused() -> None:
     subject = wt.Subject(model, KINDS["bert"].tokenizer())
     skipped = model.bert.encoder.layer[1].attention
     skipped.forward = lambda hidden, *args, **kwargs: (hidden, None)
-    with pytest.raises(UnsupportedModel, match="found 2 tensors of attention, expected 3"):
-        capture(subject, batch_of(subject, TEXTS), second, ALL)
+    for wanted in (ALL, needs("hidden", hide_special=True)):
+        with pytest.raises(UnsupportedModel, match="the attention of 2 blocks was intercepted, of 3 expected"):
+            capture(subject, batch_of(subject, TEXTS), second, wanted)
 
 
-def test_sliding_windows_and_causal_masks_leave_no_gradient_where_nothing_is_attended(subject_of: SubjectOf) -> None:
-    for kind in ("modernbert", "gpt2"):
-        subject = subject_of(kind)
-        trace = capture(subject, batch_of(subject, TEXTS), second, needs("attention", "attention"))
-        pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
-        shut = [(attention == 0) & (gradient != 0) for attention, gradient in pairs]
-        assert not any(entries.any() for entries in shut)
-        assert any((attention[0] == 0).any() for attention in trace.value(Site.ATTENTION))
+def test_a_model_that_ignores_the_attention_implementation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers only logs for classes that are not written in a file."""
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
+    monkeypatch.setattr(subject.model, "set_attn_implementation", lambda name: None)
+    with pytest.raises(UnsupportedModel, match="does not let its attention implementation be set"):
+        capture(subject, batch_of(subject, TEXTS), second, needs("hidden", hide_special=True))
+
+
+def test_a_model_whose_first_block_reads_something_else_is_refused() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
+    with (
+        subject.blocks[0].register_forward_pre_hook(lambda module, args: (args[0] * 2, *args[1:])),
+        pytest.raises(UnsupportedModel, match="its first block does not read its embeddings"),
+    ):
+        capture(subject, batch_of(subject, TEXTS), second, needs("hidden"))
+
+
+def test_a_decoder_reads_the_last_token_that_is_not_padding_by_id(subject_of: SubjectOf) -> None:
+    subject = subject_of("gpt2")
+    batch = batch_of(subject, ["It is slow<|endoftext|>", "It is very very very slow"])
+    trace = capture(subject, batch, second, needs("", "hidden"))
+    assert int(trace.readout[0].argmax()) == int(batch.mask[0].sum()) - 2
+    assert ((trace.grad(Site.HIDDEN)[-1].abs().sum(-1) > 0) == (trace.readout > 0)).all()
+
+
+def test_a_query_without_any_key_attends_to_nothing(subject_of: SubjectOf) -> None:
+    subject = subject_of("llama")
+    trace = capture(subject, batch_of(subject, TEXTS), second, needs("attention", hide_special=True))
+    for attention in trace.value(Site.ATTENTION):
+        assert (attention[:, :, 0] == 0).all()  # the first query sees only the first key, which is hidden
+        torch.testing.assert_close(attention[:, :, 1, 1], torch.ones_like(attention[:, :, 1, 1]))
+
+
+@pytest.mark.parametrize("hide_special", [False, True])
+@pytest.mark.parametrize("kind", ["modernbert", "gpt2", "llama"])
+def test_there_is_no_gradient_where_the_model_cannot_attend(
+    kind: str, hide_special: bool, subject_of: SubjectOf
+) -> None:
+    """The future of a causal model, the outside of a sliding window; keys that the view hides do count."""
+    subject = subject_of(kind)
+    documents = subject.encode([("A man sleeps.", "Nobody is awake."), "dull"])
+    batch = subject.batch([window_row(document, document.windows[0]) for document in documents])
+    plain = capture(subject, batch, second, needs("attention"))
+    trace = capture(subject, batch, second, needs("", "attention", hide_special=hide_special))
+    for attention, gradient in zip(plain.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True):
+        assert (gradient[attention == 0] == 0).all()
+    assert any((attention[0] == 0).any() for attention in plain.value(Site.ATTENTION))
+    if batch.special[0].any():
+        assert any((gradient[0][..., batch.special[0]] != 0).any() for gradient in trace.grad(Site.ATTENTION))

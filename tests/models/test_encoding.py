@@ -1,13 +1,14 @@
 """Texts to model inputs: bad texts, long texts, and batches."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tiny import KINDS, MAX_TOKENS
+from tests.tiny import KINDS, MAX_TOKENS, model_of
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting
@@ -31,6 +32,8 @@ LONG = "The actors were wonderful, but the plot was dull and the music forgettab
         ([("a", "b", "c")], "expected a string, or a pair of strings"),
         ([("a", 1)], "expected a string, or a pair of strings"),
         (["\ud800"], "input 0 is not valid Unicode"),
+        (None, "inputs is None; expected a list of strings"),
+        ({"a": "b"}, "expected a list of strings"),
         ("one text", r"inputs is one string, 'one text'; put it in a list: \[text\]"),
     ],
 )
@@ -137,8 +140,30 @@ def test_a_text_of_a_million_characters(subject_of: SubjectOf) -> None:
     result = wt.explain(subject_of("bert"), [text], ["attcat", "rollout"])[0]["attcat"]
     assert result.texts == (text,)
     assert result.n_cut > 99_000
-    short = wt.explain(subject_of("bert"), [text[:40_000]], ["gradient-x-input"], long="window")[0]["gradient-x-input"]
-    assert len(short.words()) == 4_000
+    assert len(subject_of("bert").encode([text], "window")[0].windows) > 10_000
+    short = wt.explain(subject_of("bert"), [text[:10_000]], ["gradient-x-input"], long="window")[0]["gradient-x-input"]
+    assert len(short.words()) == 1_000
+
+
+def test_special_tokens_that_fill_the_limit_are_named() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer(), max_tokens=2)
+    with pytest.raises(BadInput, match="its 2 special tokens leave no room for words"):
+        wt.explain(subject, ["slow"])
+
+
+def test_subjects_that_share_a_tokenizer_do_not_disturb_each_other() -> None:
+    """Tokenizing switches the tokenizer's truncation off for a moment; threads must take turns at that."""
+    tokenizer = KINDS["bert"].tokenizer()
+    subjects = [wt.Subject(model_of("bert"), tokenizer) for _ in range(4)]
+    tokenizer("slow", truncation=True, max_length=5)
+    before = tokenizer.backend_tokenizer.truncation
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            lengths = pool.map(lambda i: len(subjects[i % 4].encode([LONG])[0].ids), range(400))
+            assert len(set(lengths)) == 1
+        assert tokenizer.backend_tokenizer.truncation == before
+    finally:
+        tokenizer.backend_tokenizer.no_truncation()
 
 
 def test_special_tokens_typed_by_the_user_are_content(subject_of: SubjectOf) -> None:

@@ -152,8 +152,21 @@ def test_a_contrast_has_the_probability_of_one_of_the_two(subject_of: SubjectOf)
 
 def test_a_tokenizer_without_the_wanted_token_is_named(subject_of: SubjectOf) -> None:
     probe = probe_of(subject_of("gpt2"), TEXTS, perturbation=Mask())
-    with pytest.raises(BadSetting, match="this tokenizer has no mask token"):
+    with pytest.raises(BadSetting, match="it has no mask token"):
         probe.keep(random_patterns(probe, 1))
+
+
+def test_a_blank_text_has_every_word_replaced_and_keeps_the_rest(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    probe = probe_of(subject, TEXTS)
+    filled = torch.where(probe.batch.special | ~probe.batch.mask, probe.batch.ids, subject.tokenizer.mask_token_id)
+    with torch.no_grad():
+        expected = subject.model.bert.embeddings(filled, token_type_ids=probe.batch.types)
+    torch.testing.assert_close(probe.blank("mask")[probe.batch.mask], expected[probe.batch.mask])
+    with pytest.raises(
+        BadSetting, match=r"baseline='mask' is not allowed; .* 'zero': this tokenizer has no mask token"
+    ):
+        probe_of(subject_of("gpt2"), TEXTS).blank("mask")
 
 
 def test_nan_is_not_passed_on() -> None:

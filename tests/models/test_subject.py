@@ -91,6 +91,38 @@ def test_a_fingerprint_follows_the_weights() -> None:
     assert wt.Subject(model, wordpiece(), revision="abc").fingerprint() == "abc"
 
 
+def test_a_fingerprint_follows_the_configuration_but_not_the_version_of_transformers() -> None:
+    model = model_of("bert")
+    subject = wt.Subject(model, wordpiece())
+    before = subject.fingerprint()
+    model.config.transformers_version = "99.0"
+    assert subject.fingerprint() == before
+    model.config.id2label = {0: "a", 1: "b", 2: "c"}
+    assert subject.fingerprint() != before
+
+
+def test_a_model_configured_to_return_tuples_works() -> None:
+    model = model_of("bert")
+    model.config.return_dict = False
+    assert wt.explain(wt.Subject(model, wordpiece()), ["slow"], ["gae"])
+
+
+def test_a_roberta_without_a_padding_token_is_refused() -> None:
+    model = model_of("roberta")
+    model.config.pad_token_id = None
+    with pytest.raises(UnsupportedModel, match=r"counts positions from config.pad_token_id"):
+        wt.Subject(model, KINDS["roberta"].tokenizer())
+
+
+def test_load_refuses_damaged_files(tmp_path: Path) -> None:
+    model_of("bert").save_pretrained(tmp_path)
+    wordpiece().save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(UsageError, match="cannot load"):
+        wt.load(tmp_path)
+
+
 def test_load_reads_a_folder_in_float32(tmp_path: Path) -> None:
     model_of("bert").half().save_pretrained(tmp_path)
     wordpiece().save_pretrained(tmp_path)
@@ -104,6 +136,8 @@ def test_load_reads_a_folder_in_float32(tmp_path: Path) -> None:
 
 
 def test_load_refuses_a_folder_that_is_not_there_or_not_a_model(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="a folder, or a hub name"):
+        wt.load(5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="there is no folder"):
         wt.load(tmp_path / "nothing")
     with pytest.raises(UsageError, match="cannot load"):

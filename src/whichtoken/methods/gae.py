@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from whichtoken.ops import drop_self, rollout_row
+from whichtoken.ops import drop_self, from_layer, product_row, with_residual
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -33,6 +33,6 @@ class GAE(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
-        blocks = [(attention * grad).clamp(min=0).mean(1) for attention, grad in pairs][self.start_layer :]
-        row = rollout_row(blocks, trace.readout, normalise=False)
+        blocks = [(attention * grad).clamp(min=0).mean(1) for attention, grad in pairs]
+        row = product_row([with_residual(m) for m in from_layer(blocks, self.start_layer)], trace.readout)
         return Scores(row if self.keep_self else drop_self(row, trace.readout))

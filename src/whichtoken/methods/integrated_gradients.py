@@ -3,7 +3,8 @@
 Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over what the first block
 reads: s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. The baseline b has every word replaced by
 the padding or mask token (`baseline`); special tokens keep their own embeddings, so it is an empty text rather than
-no text. Zero vectors are offered too, but lie so far from what the blocks know that the integral converges poorly.
+no text. RoBERTa, XLM-R and MPNet give padding no position; `mask` keeps it there. Zero vectors are offered too, but lie
+so far from what the blocks know that the integral converges poorly.
 
 The scores should sum to z_c(e) - z_c(b); how far they do not is reported as `completeness_residual`. Costs `steps`
 passes.
@@ -24,7 +25,7 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 @register
 @dataclass(frozen=True)
 class IntegratedGradients(Method):
-    steps: int = field(default=32, metadata={"least": 1})
+    steps: int = field(default=50, metadata={"least": 1})
     rule: Literal["gauss-legendre", "midpoint"] = "gauss-legendre"
     baseline: Literal["pad", "mask", "zero"] = "pad"
 

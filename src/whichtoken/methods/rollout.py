@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from whichtoken.ops import drop_self, rollout_row
+from whichtoken.ops import drop_self, from_layer, normalise_rows, product_row, with_residual
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -32,6 +32,6 @@ class Rollout(Method):
         return needs("attention", hide_special=self.mask_special)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        blocks = trace.value(Site.ATTENTION)[self.start_layer :]
-        row = rollout_row([attention.mean(1) for attention in blocks], trace.readout, normalise=True)
+        blocks = from_layer(trace.value(Site.ATTENTION), self.start_layer)
+        row = product_row([normalise_rows(with_residual(a.mean(1))) for a in blocks], trace.readout)
         return Scores(row if self.keep_self else drop_self(row, trace.readout))

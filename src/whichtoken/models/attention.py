@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
+from whichtoken.errors import UnsupportedModel
 from whichtoken.models.architectures import Architecture
 
 NAME = "whichtoken"
@@ -29,7 +30,7 @@ class Tap:
     record: bool
     hidden: Bool[Tensor, "batch key"] | None = None  # keys that nothing may attend to
     seen: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
-    possible: list[Tensor | None] = field(default_factory=list)  # where the model can attend; None: everywhere
+    possible: list[Tensor | None] = field(default_factory=list)  # where a block can attend; None: everywhere
 
 
 _tap: ContextVar[Tap | None] = ContextVar("whichtoken_tap", default=None)
@@ -55,13 +56,11 @@ def attention_set(model: Any, name: str) -> Iterator[None]:
     before = model.config._attn_implementation
     model.set_attn_implementation(name)
     try:
+        if model.config._attn_implementation != name:  # transformers only logs when a class does not let it
+            raise UnsupportedModel(f"{type(model).__name__} does not let its attention implementation be set")
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-def supports_sdpa(model: Any) -> bool:
-    return bool(getattr(model, "_supports_sdpa", False))
 
 
 def _attend(
@@ -88,10 +87,10 @@ def _attend(
         # A causal model with its first token hidden has queries without any key: they attend to nothing. Left to the
         # softmax they would attend to everything, padding included.
         probabilities = _softmax(scores.masked_fill(shut, torch.finfo(scores.dtype).min)) * ~shut
-    if tap is not None and tap.record:
-        tap.seen.append(probabilities)
-        # Keys hidden by the view count as possible: the authors' gradient averages include them.
-        tap.possible.append(possible if possible is None or hidden is None else possible | hidden)
+    if tap is not None:
+        tap.possible.append(possible)  # keys hidden by the view stay possible: the authors' averages include them
+        if tap.record:
+            tap.seen.append(probabilities)
     return (probabilities @ value).transpose(1, 2).contiguous(), probabilities
 
 
@@ -112,9 +111,9 @@ def _hook(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
         return bound.args, bound.kwargs
 
     def after(module: nn.Module, args: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        tap.possible.append(None)
         if tap.record:
             tap.seen.append(output[1])
-            tap.possible.append(None)
 
     stack.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
     stack.enter_context(module.register_forward_hook(after))

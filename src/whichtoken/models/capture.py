@@ -41,10 +41,12 @@ def capture(
             stack.enter_context(_block_inputs(subject.blocks, seen))
         # Eager attention is ours with another softmax: in float64 some models' own rounds to float32 and lets the
         # padding of ModernBERT become NaN.
-        if tap.record or tap.hidden is not None or subject.model.config._attn_implementation == "eager":
+        tapping = tap.record or tap.hidden is not None or subject.model.config._attn_implementation == "eager"
+        if tapping:
             stack.enter_context(tapped(subject.model, subject.architecture, tap))
         logits = subject.forward(batch)
-        found = _found(subject, seen, tap, sites)
+        found = _found(seen, tap)
+        _check_found(subject, found, sites, len(tap.possible) if tapping else None)
         target = choose(logits).scalar(logits)
         grads = _gradients(target, {site: found[site] for site in sorted(needs.grads)})
     tidy = _Tidy(batch.mask, tuple(tap.possible))
@@ -111,22 +113,28 @@ def _block_inputs(blocks: Sequence[nn.Module], seen: _Seen) -> Iterator[None]:
         yield
 
 
-def _found(subject: Subject, seen: _Seen, tap: Tap, sites: frozenset[Site]) -> dict[Site, tuple[Tensor, ...]]:
-    found = {
+def _found(seen: _Seen, tap: Tap) -> dict[Site, tuple[Tensor, ...]]:
+    return {
         Site.EMBEDDINGS: tuple(seen.embeddings),
         Site.HIDDEN: (*seen.inputs, *seen.outputs),
         Site.ATTENTION: tuple(tap.seen),
     }
-    config = subject.model.config
+
+
+def _check_found(
+    subject: Subject, found: dict[Site, tuple[Tensor, ...]], sites: frozenset[Site], tapped_blocks: int | None
+) -> None:
+    """Refuse a model that goes round the hooks: a pass that was not seen whole gives wrong numbers."""
+    name, config = type(subject.model).__name__, subject.model.config
     layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)  # ALBERT nests its blocks
+    if tapped_blocks not in (None, layers):
+        raise UnsupportedModel(f"{name}: the attention of {tapped_blocks} blocks was intercepted, of {layers} expected")
     wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.ATTENTION: layers}
     for site in sorted(sites):
         if len(found[site]) != wanted[site]:
-            name = type(subject.model).__name__
             raise UnsupportedModel(f"{name}: found {len(found[site])} tensors of {site}, expected {wanted[site]}")
-    if seen.inputs and seen.inputs[0] is not seen.embeddings[0]:
-        raise UnsupportedModel(f"{type(subject.model).__name__}: its first block does not read its embeddings")
-    return found
+    if Site.HIDDEN in sites and found[Site.HIDDEN][0] is not found[Site.EMBEDDINGS][0]:
+        raise UnsupportedModel(f"{name}: its first block does not read its embeddings")
 
 
 def _gradients(target: Tensor, tensors: dict[Site, tuple[Tensor, ...]]) -> dict[Site, tuple[Tensor, ...]]:

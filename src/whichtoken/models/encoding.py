@@ -1,6 +1,6 @@
 """Texts to model inputs: tokenizing, the rules for long texts, and padded batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,10 +48,12 @@ class Batch:
     special: Bool[Tensor, "batch token"]
 
 
-def as_texts(inputs: Iterable[Any]) -> list[tuple[str, ...]]:
+def as_texts(inputs: object) -> list[tuple[str, ...]]:
     """Each input as a tuple of one or two texts, or BadInput that says which one is wrong and why."""
     if isinstance(inputs, str):
         raise BadInput(f"inputs is one string, {inputs[:40]!r}; put it in a list: [text]")
+    if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
+        raise BadInput(f"inputs is {inputs!r:.40}; expected a list of strings, or of pairs of strings")
     return [_as_texts(number, item) for number, item in enumerate(inputs)]
 
 
@@ -118,28 +120,29 @@ class Fit:
     from_left: bool = False  # the tokenizer cuts at the start of a text
 
     def __call__(self, number: int, sequences: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
-        n_special = sum(s is None for s in sequences)
-        counts = [sum(s == i for s in sequences) for i in sorted({s for s in sequences if s is not None})]
-        room = self.limit - n_special
+        special = [i for i, sequence in enumerate(sequences) if sequence is None]
+        numbers = sorted({sequence for sequence in sequences if sequence is not None})
+        texts = [[i for i, sequence in enumerate(sequences) if sequence == text] for text in numbers]
+        counts, room = [len(text) for text in texts], self.limit - len(special)
         if sum(counts) <= room:
             return (tuple(range(len(sequences))),)
         too_long = f"input {number} has {len(sequences)} tokens, the model takes {self.limit}"
-        if self.long == "error" or room < len(counts):
+        if room < len(counts):
+            raise BadInput(f"{too_long}, and its {len(special)} special tokens leave no room for words")
+        if self.long == "error":
             raise BadInput(f"{too_long}; shorten it, or use long='truncate' or 'window'")
         if self.long == "truncate":
             left = _longest_first(counts, room)
-            starts = [count - n if self.from_left else 0 for count, n in zip(counts, left, strict=True)]
-            return (_select(sequences, dict(enumerate(zip(starts, left, strict=True)))),)
+            kept = [text[len(text) - n :] if self.from_left else text[:n] for text, n in zip(texts, left, strict=True)]
+            return (tuple(sorted([*special, *(i for part in kept for i in part)])),)
         longer = counts.index(max(counts))
         width = room - (sum(counts) - counts[longer])
         if width < 1:
             raise BadInput(f"{too_long}, and the shorter of its texts leaves no room; use long='truncate'")
+        others = [*special, *(i for text in texts if text is not texts[longer] for i in text)]
         last = counts[longer] - width
-        starts = [
-            *range(0, last, max(1, width // 2)),
-            last,
-        ]  # each token but the outermost is seen about twice
-        return tuple(_select(sequences, {longer: (start, width)}) for start in starts)
+        starts = [*range(0, last, max(1, width // 2)), last]  # each token but the outermost is seen about twice
+        return tuple(tuple(sorted([*others, *texts[longer][start : start + width]])) for start in starts)
 
 
 def _longest_first(counts: Sequence[int], room: int) -> list[int]:
@@ -148,20 +151,6 @@ def _longest_first(counts: Sequence[int], room: int) -> list[int]:
         return [room]
     shorter = min(*counts, room // 2)
     return [shorter, room - shorter] if counts[0] <= counts[1] else [room - shorter, shorter]
-
-
-def _select(sequences: Sequence[int | None], kept: dict[int, tuple[int, int]]) -> tuple[int, ...]:
-    """Positions of all specials and of `kept[sequence] = (start, count)`; a sequence not named is kept whole."""
-    positions, seen = [], dict.fromkeys(kept, 0)
-    for position, sequence in enumerate(sequences):
-        if sequence in kept:
-            start, count = kept[sequence]
-            inside = start <= seen[sequence] < start + count
-            seen[sequence] += 1
-            if not inside:
-                continue
-        positions.append(position)
-    return tuple(positions)
 
 
 def window_row(document: Document, window: Sequence[int]) -> Row:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from whichtoken.errors import NotFinite
+from whichtoken.errors import BadSetting, NotFinite
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Row, batches
 from whichtoken.models.subject import Subject
@@ -35,6 +35,8 @@ class ModelProbe:
         return found[torch.tensor(numbers, dtype=torch.long, device=found.device).view(patterns.shape[:2])]
 
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
+        if getattr(self.subject.fillers, filler) is None:
+            raise BadSetting("baseline", filler, f"another one, such as 'zero': this tokenizer has no {filler} token")
         kept = self.batch.special | ~self.batch.mask
         replace_words = Mask() if filler == "mask" else Pad()
         rows = zip(self.batch.ids, kept, strict=True)

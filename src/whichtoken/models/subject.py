@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,12 +19,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.models.architectures import Architecture, Readout, architecture_of
-from whichtoken.models.attention import attention_set, supports_sdpa
+from whichtoken.models.attention import attention_set
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_texts, pad_rows, tokenize
 from whichtoken.perturb import Fillers
 from whichtoken.targets import Link
 
-_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[Any, RLock] = WeakKeyDictionary()  # of models and of tokenizers
+_hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # what was hashed, and its hash
 _making_locks = Lock()
 
 
@@ -42,9 +43,12 @@ class Subject:
         if not getattr(self.tokenizer, "is_fast", False):
             found = type(self.tokenizer).__name__
             raise UsageError(f"{found} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
-        architecture_of(self.model)
+        if architecture_of(self.model).positions_after_padding and self.model.config.pad_token_id is None:
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
+            )
         check_eval(self.model)
-        if self.max_tokens is not None and not 1 <= self.max_tokens <= self._model_limit:
+        if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
             raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
 
     @cached_property
@@ -72,7 +76,7 @@ class Subject:
     @property
     def labels(self) -> tuple[str, ...]:
         config = self.model.config
-        return tuple(str(config.id2label.get(i, f"LABEL_{i}")) for i in range(config.num_labels))
+        return tuple(str((config.id2label or {}).get(i, f"LABEL_{i}")) for i in range(config.num_labels))
 
     @property
     def link(self) -> Link:
@@ -84,8 +88,7 @@ class Subject:
     @property
     def lock(self) -> RLock:
         """One per model, so two subjects of one model take turns too."""
-        with _making_locks:
-            return _locks.setdefault(self.model, RLock())
+        return _lock_of(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -97,14 +100,18 @@ class Subject:
         return self.name or self.model.config._name_or_path or type(self.model).__name__
 
     def fingerprint(self) -> str:
-        """The hub's revision, or a hash of configuration and weights (computed again when weights change)."""
+        """The hub's revision, or a hash of configuration and weights.
+
+        Computed again when weights change, except behind autograd's back (`weight.data.mul_(2)`).
+        """
         if self.revision:
             return self.revision
-        state = tuple((p.data_ptr(), p._version, p.dtype) for p in self.model.parameters())
-        if self.__dict__.get("_hashed_state") != state:
-            self.__dict__["_hash"] = _content_hash(self.model)
-            self.__dict__["_hashed_state"] = state
-        return str(self.__dict__["_hash"])
+        tensors = self.model.state_dict().values()
+        versions = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype) for t in tensors]
+        state = (_config_text(self.model), versions)
+        if _hashes.get(self.model, (None, ""))[0] != state:
+            _hashes[self.model] = state, _content_hash(self.model)
+        return _hashes[self.model][1]
 
     @property
     def fillers(self) -> Fillers:
@@ -116,10 +123,10 @@ class Subject:
         """Transformers cannot find the last token of padded rows when the model names no padding token."""
         return self._readout_kind is Readout.LAST and self.model.config.pad_token_id is None
 
-    def encode(self, inputs: Iterable[object], long: LongTexts = "truncate") -> list[Document]:
+    def encode(self, inputs: object, long: LongTexts = "truncate") -> list[Document]:
         limit = self.max_tokens or self._model_limit
         fit = Fit(limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
-        with self.lock:
+        with _lock_of(self.tokenizer):  # tokenizing sets its truncation and padding for a moment
             return tokenize(self.tokenizer, as_texts(inputs), fit)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
@@ -143,7 +150,7 @@ class Subject:
         inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
         if self._takes_types:
             inputs["token_type_ids"] = batch.types
-        output = self.model(**inputs, **({"use_cache": False} if self._takes_cache else {}))
+        output = self.model(**inputs, **({"use_cache": False} if self._takes_cache else {}), return_dict=True)
         logits: Tensor | None = getattr(output, "logits", None)
         if logits is None or logits.shape != (len(batch.ids), self.model.config.num_labels):
             found = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
@@ -165,7 +172,8 @@ class Subject:
     def _model_limit(self) -> int:
         config = self.model.config
         reserved = config.pad_token_id + 1 if self.architecture.positions_after_padding else 0
-        return int(min(config.max_position_embeddings - reserved, self.tokenizer.model_max_length))
+        limits = (config.max_position_embeddings - reserved, self.tokenizer.model_max_length)
+        return int(min(limit for limit in limits if limit is not None))
 
     @cached_property
     def _takes_types(self) -> bool:
@@ -179,6 +187,8 @@ class Subject:
 
 def load(name: str | Path, *, revision: str | None = None, dtype: torch.dtype = torch.float32) -> Subject:
     """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision."""
+    if not isinstance(name, str | Path):
+        raise BadSetting("name", name, "a folder, or a hub name")
     if isinstance(name, Path) and not name.is_dir():
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
     try:
@@ -186,8 +196,8 @@ def load(name: str | Path, *, revision: str | None = None, dtype: torch.dtype = 
         model, report = AutoModelForSequenceClassification.from_pretrained(
             name, revision=revision, dtype=dtype, output_loading_info=True
         )
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # transformers, safetensors and tokenizers each raise their own
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UsageError(f"cannot load {str(name)!r} as a classifier with its tokenizer: {reason}") from error
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"]))
@@ -204,15 +214,26 @@ def check_eval(model: nn.Module) -> None:
 
 @contextmanager
 def _fused(model: Any) -> Iterator[None]:
-    if not supports_sdpa(model):
+    if not getattr(model, "_supports_sdpa", False):
         yield
         return
     with attention_set(model, "sdpa"):
         yield
 
 
+def _lock_of(thing: Any) -> RLock:
+    with _making_locks:
+        return _locks.setdefault(thing, RLock())
+
+
+def _config_text(model: Any) -> str:
+    """Without what changes when transformers is updated."""
+    settings = model.config.to_diff_dict().items()
+    return repr(sorted((key, value) for key, value in settings if key != "transformers_version"))
+
+
 def _content_hash(model: Any) -> str:
-    digest = hashlib.sha256(repr(sorted(model.config.to_diff_dict().items())).encode())
+    digest = hashlib.sha256(_config_text(model).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
