@@ -189,7 +189,8 @@ def load(name: str | Path, *, revision: str | None = None, dtype: torch.dtype = 
     """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision."""
     if not isinstance(name, str | Path):
         raise BadSetting("name", name, "a folder, or a hub name")
-    if isinstance(name, Path) and not name.is_dir():
+    means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
+    if means_folder and not Path(name).is_dir():
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
