@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # The modules of tensors. Those at the boundary check what callers pass by themselves, with errors for people.
@@ -30,6 +31,9 @@ from tests.tiny import KINDS, model_of  # noqa: E402
 from whichtoken import Subject  # noqa: E402
 
 torch.set_num_threads(1)
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("search", max_examples=2000, deadline=None)  # pytest --hypothesis-profile=search
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)
