@@ -51,7 +51,7 @@ def main() -> None:
             show(name, attribution)
         print()
     print("+ speaks for the label, - against it; each row is scaled to its own largest score, near 0 has no number.")
-    print("Next: README.md, or  python -c 'import whichtoken as wt; help(wt.explain)'")
+    print("Next: README.md, or  .venv/bin/python -c 'import whichtoken as wt; help(wt.explain)'")
 
 
 def show(name: str, attribution: wt.Attribution) -> None:
