@@ -117,14 +117,15 @@ def test_single_logit_and_multi_label_heads_use_the_sigmoid() -> None:
         ({"methods": []}, BadSetting, "at least one method"),
         ({"methods": [wt.method("gae", start_layer=3)]}, BadSetting, "at most 2: the model has 3 blocks"),
         ({"methods": [wt.method("rollout", start_layer=9)]}, BadSetting, "at most 2"),
-        ({"target": wt.Class(2.0)}, BadSetting, "a label index, a label name"),  # type: ignore[arg-type]
-        ({"target": wt.Class(True)}, BadSetting, "a label index, a label name"),
-        ({"target": wt.Contrast(1, None)}, BadSetting, "a label index, a label name"),  # type: ignore[arg-type]
+        ({"target": wt.Class(2.0)}, BadSetting, "a label index or name"),  # type: ignore[arg-type]
+        ({"target": wt.Class(True)}, BadSetting, "one of the model's 3 labels"),
+        ({"target": wt.Contrast(1, None)}, BadSetting, "a label index or name"),  # type: ignore[arg-type]
         ({"target": "entailmnt"}, UnknownName, "unknown label 'entailmnt'; did you mean 'entailment'"),
         ({"target": 3}, BadSetting, "one of the model's 3 labels: 0 contradiction, 1 entailment, 2 neutral"),
         ({"target": -1}, BadSetting, "one of the model's 3 labels"),
-        ({"target": True}, BadSetting, "a label index, a label name"),
-        ({"target": 1.5}, BadSetting, "a label index, a label name"),
+        ({"target": True}, BadSetting, "one of the model's 3 labels"),
+        ({"target": torch.tensor(1.0)}, BadSetting, "a label index or name"),
+        ({"target": 1.5}, BadSetting, "a label index or name"),
         ({"target": wt.Contrast(1, "entailment")}, BadSetting, "two different labels"),
         ({"target": wt.Contrast(1, "nothing")}, UnknownName, "unknown label"),
     ],

@@ -99,15 +99,17 @@ def resolve(target: Target, logits: Float[Tensor, "batch label"], labels: Sequen
 
 
 def label_index(label: object, labels: Sequence[str]) -> int:
-    if isinstance(label, SupportsIndex) and not isinstance(label, bool):  # also the integers of numpy and torch
-        index = operator.index(label)
-        if not 0 <= index < len(labels):
-            listed = ", ".join(f"{i} {name}" for i, name in enumerate(labels))
-            raise BadSetting("target", label, f"one of the model's {len(labels)} labels: {listed}")
-        return index
-    if not isinstance(label, str):
-        raise BadSetting("target", label, "None, a label index, a label name, Class(...) or Contrast(...)")
-    same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
-    if not same:
-        raise UnknownName("label", label, labels)
-    return labels.index(same[0])
+    """By name (upper and lower case alike, if need be) or by any integer, numpy's and torch's too."""
+    if isinstance(label, str):
+        same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
+        if not same:
+            raise UnknownName("label", label, labels)
+        return labels.index(same[0])
+    try:
+        index = -1 if isinstance(label, bool) else operator.index(label)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadSetting("target", label, "None, a label index or name, Class(...) or Contrast(...)") from None
+    if not 0 <= index < len(labels):
+        listed = ", ".join(f"{i} {name}" for i, name in enumerate(labels))
+        raise BadSetting("target", label, f"one of the model's {len(labels)} labels: {listed}")
+    return index
