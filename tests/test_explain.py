@@ -14,7 +14,7 @@ from tests.tiny import model_of, wordpiece
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName, UsageError
 from whichtoken.methods.random import Random
-from whichtoken.registry import names
+from whichtoken.registry import method_names
 from whichtoken.trace import Method, Needs, Probe, Scores, Trace
 
 SubjectOf = Callable[..., wt.Subject]
@@ -187,7 +187,7 @@ def test_something_that_is_not_a_subject_is_refused() -> None:
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_every_method_works_where_the_caller_switched_gradients_off(context: Any, subject_of: SubjectOf) -> None:
-    methods = [*names(), "cat@repo", "attcat@repo"]
+    methods = [*method_names(), "cat@repo", "attcat@repo"]
     expected = wt.explain(subject_of("bert"), ["It is very slow."], methods)
     with context():
         assert wt.explain(subject_of("bert"), ["It is very slow."], methods) == expected

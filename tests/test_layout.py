@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import whichtoken
-from whichtoken.registry import find, names
+from whichtoken.registry import find, method_names
 
 PACKAGE = Path(whichtoken.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -74,12 +74,12 @@ def test_files_are_short_and_say_what_they_are_for(path: Path) -> None:
 
 
 def test_file_class_and_registry_names_agree() -> None:
-    for name in names():
+    for name in method_names():
         method = find(name)
         assert method.__module__ == f"whichtoken.methods.{name.replace('-', '_')}"
         assert method.__name__.lower() == name.replace("-", "")
     files = {path.stem for path in (PACKAGE / "methods").glob("*.py")} - {"__init__"}
-    assert files == {name.replace("-", "_") for name in names()}
+    assert files == {name.replace("-", "_") for name in method_names()}
 
 
 def test_method_files_are_30_to_130_lines() -> None:
@@ -88,7 +88,7 @@ def test_method_files_are_30_to_130_lines() -> None:
 
 
 def test_the_public_surface() -> None:
-    expected = "Attribution Class Contrast Curve Predicted Subject WhichTokenError explain load method"
+    expected = "Attribution Class Contrast Curve Predicted Subject WhichTokenError explain load method method_names"
     assert whichtoken.__all__ == expected.split()
     assert whichtoken.__all__ == sorted(whichtoken._HOMES)
     for name in whichtoken.__all__:

@@ -7,14 +7,14 @@ import pytest
 
 import whichtoken as wt
 from whichtoken.errors import BadSetting, UnknownName, UsageError
-from whichtoken.registry import check, find, names, parse, register
+from whichtoken.registry import check, find, method_names, parse, register
 from whichtoken.trace import Method, Needs, Probe, Scores, Trace
 
 
 def test_every_method_of_the_single_pass_family_is_there() -> None:
     expected = """att-grads att-x-att-grads attcat attention-grad-cam cam cat gae grad-sam gradient-x-input
     integrated-gradients random raw-attention rollout"""
-    assert set(expected.split()) <= set(names())
+    assert set(expected.split()) <= set(method_names())
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_label_says_what_differs_from_the_defaults(method: Method, label: str)
 
 
 def test_presets_name_real_settings() -> None:
-    for name in names():
+    for name in method_names():
         for preset in find(name).presets:
             assert parse(f"{name}@{preset}").name == name
 

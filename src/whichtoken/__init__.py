@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from whichtoken.explaining import explain
     from whichtoken.models.subject import Subject, load
     from whichtoken.records import Attribution, Curve
-    from whichtoken.registry import method
+    from whichtoken.registry import method, method_names
     from whichtoken.targets import Class, Contrast, Predicted
 
 __version__ = "0.1.0"
@@ -27,6 +27,7 @@ _HOMES = {
     "explain": "explaining.explain",
     "load": "models.subject.load",
     "method": "registry.method",
+    "method_names": "registry.method_names",
 }
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "explain",
     "load",
     "method",
+    "method_names",
 ]
 
 

@@ -22,7 +22,7 @@ def register(method: _M) -> _M:
     return method
 
 
-def names() -> tuple[str, ...]:
+def method_names() -> tuple[str, ...]:
     _load_all()
     return tuple(sorted(_methods))
 
@@ -31,7 +31,7 @@ def find(name: str) -> type[Method]:
     if name not in _methods:
         _load_all()
     if name not in _methods:
-        raise UnknownName("method", name, names())
+        raise UnknownName("method", name, method_names())
     return _methods[name]
 
 
@@ -43,7 +43,7 @@ def method(name: str, preset: str | None = None, **settings: Any) -> Method:
         if preset not in cls.presets:
             raise UnknownName(f"preset of {name}", preset, ["recommended", *cls.presets])
         chosen = dict(cls.presets[preset])
-    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    known = [f.name for f in fields(cls)]
     for setting in settings:
         if setting not in known:
             raise UnknownName(f"setting of {name}", setting, known)
@@ -64,7 +64,7 @@ def check(built: Method) -> None:
 
 def _check(cls: type[Method], settings: Mapping[str, object]) -> None:
     hints = get_type_hints(cls)
-    for f in fields(cls):  # type: ignore[arg-type]
+    for f in fields(cls):
         if f.name not in settings:
             continue
         value, hint, setting = settings[f.name], hints[f.name], f"{cls.name}: {f.name}"

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Float, Int
@@ -67,13 +67,13 @@ class Goal:
         return Goal(self.toward[index], None if self.against is None else self.against[index])
 
 
-def as_target(target: object) -> Target:
+def as_target(target: Any) -> Target:
     """The short forms that `explain(target=...)` accepts."""
     if target is None:
         return Predicted()
     if isinstance(target, Predicted | Class | Contrast):
         return target
-    return Class(target)  # type: ignore[arg-type] # anything else is refused by label_index
+    return Class(target)  # what is neither index nor name is refused by label_index
 
 
 def check_target(target: Target, labels: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ def resolve(target: Target, logits: Float[Tensor, "batch label"], labels: Sequen
     return Goal(all_rows(target.label))
 
 
-def label_index(label: object, labels: Sequence[str]) -> int:
+def label_index(label: Any, labels: Sequence[str]) -> int:
     """By name (upper and lower case alike, if need be) or by any integer, numpy's and torch's too."""
     if isinstance(label, str):
         same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
@@ -106,7 +106,7 @@ def label_index(label: object, labels: Sequence[str]) -> int:
             raise UnknownName("label", label, labels)
         return labels.index(same[0])
     try:
-        index = -1 if isinstance(label, bool) else operator.index(label)  # type: ignore[arg-type]
+        index = -1 if isinstance(label, bool) else operator.index(label)
     except TypeError:
         raise BadSetting("target", label, "None, a label index or name, Class(...) or Contrast(...)") from None
     if not 0 <= index < len(labels):

@@ -1,7 +1,7 @@
 """What a method may see of a model: named tensors of one pass, and a probe for further questions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -116,6 +116,7 @@ class Scores:
 class Method(Protocol):
     """A frozen dataclass of settings whose call is a pure function of a trace."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     name: ClassVar[str]
     paper: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
@@ -128,12 +129,12 @@ class Method(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def label(self) -> str:
         """`name`, `name@preset`, or `name(setting=value)`: what differs from the defaults."""
-        default = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
+        default = {f.name: f.default for f in fields(self)}
         if self.settings == default:
             return self.name
         for preset, changes in self.presets.items():

@@ -14,7 +14,7 @@ import whichtoken as wt
 from whichtoken.errors import UndeclaredSite
 from whichtoken.models import ModelProbe, capture, window_row
 from whichtoken.models.architectures import ARCHITECTURES
-from whichtoken.registry import find, names, parse
+from whichtoken.registry import find, method_names, parse
 from whichtoken.targets import Goal
 from whichtoken.trace import Needs
 
@@ -24,7 +24,7 @@ INPUTS = [
     ("A man sleeps.", "Nobody is awake."),
     "dull",
 ]
-WRITTEN = [label for name in names() for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
+WRITTEN = [label for name in method_names() for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
 LABELS = sorted({parse(label).label for label in WRITTEN})  # a preset that equals the defaults is not tried twice
 
 each_kind = pytest.mark.parametrize("kind", sorted(ARCHITECTURES))
