@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from whichtoken.errors import WhichTokenError
     from whichtoken.explaining import explain
+    from whichtoken.models.library import build_references, load_references
     from whichtoken.models.subject import Subject, load
     from whichtoken.records import Attribution, Curve
+    from whichtoken.references.files import save_references
+    from whichtoken.references.library import ReferenceLibrary
     from whichtoken.registry import method, method_names
     from whichtoken.targets import Class, Contrast, Predicted
 
@@ -22,12 +25,16 @@ _HOMES = {
     "Contrast": "targets.Contrast",
     "Curve": "records.Curve",
     "Predicted": "targets.Predicted",
+    "ReferenceLibrary": "references.library.ReferenceLibrary",
     "Subject": "models.subject.Subject",
     "WhichTokenError": "errors.WhichTokenError",
+    "build_references": "models.library.build_references",
     "explain": "explaining.explain",
     "load": "models.subject.load",
+    "load_references": "models.library.load_references",
     "method": "registry.method",
     "method_names": "registry.method_names",
+    "save_references": "references.files.save_references",
 }
 
 __all__ = [
@@ -36,12 +43,16 @@ __all__ = [
     "Contrast",
     "Curve",
     "Predicted",
+    "ReferenceLibrary",
     "Subject",
     "WhichTokenError",
+    "build_references",
     "explain",
     "load",
+    "load_references",
     "method",
     "method_names",
+    "save_references",
 ]
 
 

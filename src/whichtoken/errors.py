@@ -6,6 +6,7 @@ WhichTokenError
  |   + BadSetting            a setting outside its allowed values
  |   + BadInput              a text that cannot be explained: which one and why
  + UnsupportedModel          the model cannot be read: no architecture row, no head, no attention
+ + LibraryMismatch           a reference library that was made for another model, revision or layers
  + NotFinite                 NaN or infinity: which method, which input
  + BadArtifact               a file or record that is not what it should be
  + UndeclaredSite            a method read a tensor that it did not declare in `needs`
@@ -46,6 +47,10 @@ class BadInput(UsageError):
 
 class UnsupportedModel(WhichTokenError):
     """A model whichtoken cannot read correctly, so does not read at all."""
+
+
+class LibraryMismatch(WhichTokenError):
+    """A reference library that does not belong to the model."""
 
 
 class NotFinite(WhichTokenError):

@@ -28,7 +28,7 @@ from whichtoken.models import (
 from whichtoken.records import Attribution
 from whichtoken.registry import check, parse
 from whichtoken.targets import Goal, Predicted, Target, as_target, check_target, resolve
-from whichtoken.trace import Method, Needs, Site, Trace, View
+from whichtoken.trace import Method, Needs, Site, Trace, View, written
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of attention: 0.5 GB in float32, a few times that in a pass
@@ -259,7 +259,7 @@ def _attribution(job: _Job, key: str, document: Document, answers: Sequence[_Ans
         label=answers[0].label,
         probability=sum(answer.probability for answer in answers) / len(answers),
         method=method.name,
-        settings=method.settings,
+        settings={key: written(value) for key, value in method.settings.items()},
         searched=method.searched,
         model=job.subject.title,
         revision=job.revision,

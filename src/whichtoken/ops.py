@@ -26,6 +26,23 @@ def received_attention(
     return attention.mean(1).sum(1) / lengths[:, None]
 
 
+def attended_gradient(
+    attention: Sequence[Float[Tensor, "batch head query key"]],
+    grads: Sequence[Float[Tensor, "batch token dim"]],
+    lengths: Int[Tensor, " batch"],
+) -> Float[Tensor, "batch layer token dim"]:
+    """Gradients of hidden states, each token's weighted by the attention that it receives in the block beside it."""
+    received = torch.stack([received_attention(layer, lengths) for layer in attention], 1)
+    return received[..., None] * torch.stack(tuple(grads), 1)
+
+
+def layer_dot(
+    weights: Float[Tensor, "batch layer token dim"], features: Sequence[Float[Tensor, "batch token dim"]]
+) -> Float[Tensor, "batch token"]:
+    """Dot products token by token, summed over layers."""
+    return torch.einsum("bltd,bltd->bt", weights, torch.stack(tuple(features), 1))
+
+
 def readout_row(
     matrix: Float[Tensor, "batch query key"], readout: Float[Tensor, "batch query"]
 ) -> Float[Tensor, "batch key"]:
@@ -85,3 +102,10 @@ def minmax(values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *res
     high = flat.masked_fill(~keep, -torch.inf).amax(1, keepdim=True)
     width = torch.where(high > low, high - low, torch.ones_like(high))
     return ((flat - low) / width).masked_fill(~keep, 0).view_as(values)
+
+
+def minmax_maps(
+    maps: Float[Tensor, "batch map token"], mask: Bool[Tensor, "batch token"]
+) -> Float[Tensor, "batch map token"]:
+    """Each map to 0..1 over the real tokens."""
+    return minmax(maps.flatten(0, 1), mask.repeat_interleave(maps.shape[1], 0)).view_as(maps)

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from whichtoken.errors import BadArtifact
+from whichtoken.typed import has_type
 from whichtoken.words import Piece, Span, Word, join_words
 
 SCHEMA = 1  # raised when a field changes its meaning
@@ -106,30 +106,13 @@ def _from_json(cls: type[_R], text: str) -> _R:
         raise BadArtifact(f"{cls.__name__}: fields {sorted(set(hints) ^ set(found))} are missing or not known")
     values = {name: _frozen(value) for name, value in found.items()}
     for name, value in values.items():
-        if not _has_type(value, hints[name]):
+        if not has_type(value, hints[name]):
             raise BadArtifact(f"{cls.__name__}: {name} is {value!r:.60}, expected {hints[name]}")
     parallel = _PARALLEL[cls.__name__]
     if len({len(values[name]) for name in parallel}) > 1:
         counted = ", ".join(f"{len(values[name])} {name}" for name in parallel)
         raise BadArtifact(f"{cls.__name__}: {counted}; there must be as many of each")
     return cls(**values)
-
-
-def _has_type(value: Any, hint: Any) -> bool:
-    """For the few kinds of annotation that records have."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin is Literal:
-        return value in parts
-    if origin in (Union, UnionType):
-        return any(_has_type(value, part) for part in parts)
-    if origin is tuple:
-        whole = isinstance(value, tuple) and (parts[-1] is ... or len(value) == len(parts))
-        return whole and all(_has_type(item, parts[0]) for item in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, origin or hint) and (hint is bool or not isinstance(value, bool))
 
 
 def _frozen(value: Any) -> Any:

@@ -1,13 +1,12 @@
 """Methods by name: registering, finding, and building them from presets and settings."""
 
-from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
-from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.errors import UnknownName, UsageError
 from whichtoken.trace import Method
+from whichtoken.typed import build, check_settings
 
 ENTRY_POINTS = "whichtoken.methods"  # group in which other packages name modules that register methods
 
@@ -38,17 +37,7 @@ def find(name: str) -> type[Method]:
 def method(name: str, preset: str | None = None, **settings: Any) -> Method:
     """Build a method: `method("attcat", preset="repo", mask_special=False)`. Settings win over the preset."""
     cls = find(name)
-    chosen: dict[str, object] = {}
-    if preset is not None and preset != "recommended":  # the defaults are the recommended settings
-        if preset not in cls.presets:
-            raise UnknownName(f"preset of {name}", preset, ["recommended", *cls.presets])
-        chosen = dict(cls.presets[preset])
-    known = [f.name for f in fields(cls)]
-    for setting in settings:
-        if setting not in known:
-            raise UnknownName(f"setting of {name}", setting, known)
-    _check(cls, {**chosen, **settings})
-    return cls(**{**chosen, **settings})
+    return build(cls, name, cls.presets, preset, settings)
 
 
 def parse(text: str) -> Method:
@@ -59,24 +48,7 @@ def parse(text: str) -> Method:
 
 def check(built: Method) -> None:
     """Raise BadSetting when a setting does not have its declared type, choice or range."""
-    _check(type(built), built.settings)
-
-
-def _check(cls: type[Method], settings: Mapping[str, object]) -> None:
-    hints = get_type_hints(cls)
-    for f in fields(cls):
-        if f.name not in settings:
-            continue
-        value, hint, setting = settings[f.name], hints[f.name], f"{cls.name}: {f.name}"
-        if get_origin(hint) is Literal:
-            if value not in get_args(hint):
-                raise BadSetting(setting, value, "one of " + ", ".join(repr(choice) for choice in get_args(hint)))
-        elif not isinstance(value, (int | float) if hint is float else hint) or (
-            isinstance(value, bool) and hint is not bool
-        ):
-            raise BadSetting(setting, value, f"of type {getattr(hint, '__name__', hint)}")
-        elif "least" in f.metadata and value < f.metadata["least"]:
-            raise BadSetting(setting, value, f"at least {f.metadata['least']}")
+    check_settings(type(built), built.name, built.settings)
 
 
 @cache

@@ -1,6 +1,6 @@
 """What a method may see of a model: named tensors of one pass, and a probe for further questions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import UndeclaredSite
+from whichtoken.references import ReferenceLibrary
 
 
 class Site(StrEnum):
@@ -58,6 +59,7 @@ class Trace:
     readout: Float[Tensor, "batch token"]  # which positions the classifier reads; sums to 1
     logits: Float[Tensor, "batch label"]
     target: Float[Tensor, " batch"]  # the explained scalar
+    label: Int[Tensor, " batch"]  # the class that it speaks for
     values: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     grads: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
 
@@ -95,6 +97,14 @@ class Probe(Protocol):
         """Target probability when only the marked tokens (and all specials) remain; the rest is deleted."""
         ...
 
+    def distinct(self, patterns: Bool[Tensor, "batch n token"]) -> Int[Tensor, " batch"]:
+        """How many different sequences these patterns leave: what `keep` evaluates at most."""
+        ...
+
+    def references(self, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
+        """A library that fits the model: the one given, one made of the given texts, or (None) the subject's own."""
+        ...
+
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
         """Embeddings of the batch with every word replaced by the tokenizer's padding or mask token."""
         ...
@@ -120,10 +130,14 @@ class Method(Protocol):
     name: ClassVar[str]
     paper: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
-    searched: ClassVar[bool] = False  # True: it looked at the deletion curve that it may later be judged by
 
     @property
     def needs(self) -> Needs: ...
+
+    @property
+    def searched(self) -> bool:
+        """It looked at the deletion curve that it may later be judged by."""
+        return False
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores: ...
 
@@ -140,5 +154,14 @@ class Method(Protocol):
         for preset, changes in self.presets.items():
             if self.settings == {**default, **changes}:
                 return f"{self.name}@{preset}"
-        changed = [f"{key}={value}" for key, value in self.settings.items() if value != default[key]]
+        changed = [f"{key}={written(value)}" for key, value in self.settings.items() if value != default[key]]
         return f"{self.name}({', '.join(changed)})"
+
+
+def written(value: object) -> object:
+    """A setting as it stands in labels and records: what is no plain value is named, not written out."""
+    if isinstance(value, ReferenceLibrary):
+        return str(value)
+    if isinstance(value, list | tuple) and not all(isinstance(item, int | float) for item in value):
+        return f"{len(value)} texts"
+    return value

@@ -7,12 +7,14 @@ from whichtoken.methods import (
     attention_grad_cam,
     cam,
     cat,
+    contrast_cat,
     gae,
     grad_sam,
     gradient_x_input,
     integrated_gradients,
     random,
     raw_attention,
+    refined_noise,
     rollout,
 )
 
@@ -23,11 +25,13 @@ __all__ = [
     "attention_grad_cam",
     "cam",
     "cat",
+    "contrast_cat",
     "gae",
     "grad_sam",
     "gradient_x_input",
     "integrated_gradients",
     "random",
     "raw_attention",
+    "refined_noise",
     "rollout",
 ]

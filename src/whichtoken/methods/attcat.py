@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-
-from whichtoken.ops import received_attention, token_dot
+from whichtoken.ops import attended_gradient, layer_dot
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -41,9 +39,6 @@ class AttCAT(Method):
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         chosen = slice(None, -1) if self.layers == "inputs" else slice(1, None)
         features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
-        layers = [
-            received_attention(attention, trace.lengths) * token_dot(feature, grad)
-            for attention, feature, grad in zip(trace.value(Site.ATTENTION), features, grads, strict=True)
-        ]
-        scores = torch.stack(layers).sum(0)
+        weights = attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths)
+        scores = layer_dot(weights, features)
         return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores)

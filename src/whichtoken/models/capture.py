@@ -47,7 +47,8 @@ def capture(
         logits = subject.forward(batch)
         found = _found(seen, tap)
         _check_found(subject, found, sites, len(tap.possible) if tapping else None)
-        target = choose(logits).scalar(logits)
+        goal = choose(logits)
+        target = goal.scalar(logits)
         grads = _gradients(target, {site: found[site] for site in sorted(needs.grads)})
     tidy = _Tidy(batch.mask, tuple(tap.possible))
     return Trace(
@@ -57,6 +58,7 @@ def capture(
         readout=subject.readout(batch),
         logits=logits.detach(),
         target=target.detach(),
+        label=goal.toward,
         values={site: tidy.values(site, found[site]) for site in needs.values},
         grads={site: tidy.grads(site, grads[site]) for site in needs.grads},
     )
@@ -125,8 +127,7 @@ def _check_found(
     subject: Subject, found: dict[Site, tuple[Tensor, ...]], sites: frozenset[Site], tapped_blocks: int | None
 ) -> None:
     """Refuse a model that goes round the hooks: a pass that was not seen whole gives wrong numbers."""
-    name, config = type(subject.model).__name__, subject.model.config
-    layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)  # ALBERT nests its blocks
+    name, layers = type(subject.model).__name__, subject.n_layers
     if tapped_blocks not in (None, layers):
         raise UnsupportedModel(f"{name}: the attention of {tapped_blocks} blocks was intercepted, of {layers} expected")
     wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.ATTENTION: layers}

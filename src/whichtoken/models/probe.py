@@ -1,17 +1,20 @@
 """The questions a method may ask about its batch after the pass: `Probe` of a real model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadSetting, NotFinite
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Row, batches
+from whichtoken.models.library import library_for
 from whichtoken.models.subject import Subject
 from whichtoken.perturb import Delete, Mask, Pad, Perturbation
+from whichtoken.references import ReferenceLibrary
 from whichtoken.targets import Goal
 from whichtoken.trace import Needs, Site, Trace, needs
 
@@ -27,12 +30,23 @@ class ModelProbe:
     goal: Goal
     perturbation: Perturbation = field(default_factory=Delete)
 
+    # What was asked before, by this method or by another one of the same batch, is not asked again.
+    _known: dict[tuple[int, Row], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""
-        index: dict[tuple[int, Row], int] = {}
-        numbers = [[self._number(index, row, pattern) for pattern in patterns[row]] for row in range(len(patterns))]
-        found = self._evaluate(list(index))
-        return found[torch.tensor(numbers, dtype=torch.long, device=found.device).view(patterns.shape[:2])]
+        asked = [self._asked(row, of_row) for row, of_row in enumerate(patterns)]
+        new = dict.fromkeys(key for of_row in asked for key in of_row if key not in self._known)
+        self._evaluate(list(new))
+        found = [[self._known[key] for key in of_row] for of_row in asked]
+        return torch.tensor(found, dtype=self.subject.model.dtype, device=self.subject.device).view(patterns.shape[:2])
+
+    def distinct(self, patterns: Bool[Tensor, "batch n token"]) -> Int[Tensor, " batch"]:
+        counts = [len(set(self._asked(row, of_row))) for row, of_row in enumerate(patterns)]
+        return torch.tensor(counts, device=self.subject.device)
+
+    def references(self, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
+        return library_for(self.subject, given)
 
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
         if getattr(self.subject.fillers, filler) is None:
@@ -47,7 +61,15 @@ class ModelProbe:
     def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:
         return capture(self.subject, self.batch, lambda logits: self.goal, needs, embeddings)
 
-    def _number(self, index: dict[tuple[int, Row], int], row: int, pattern: Bool[Tensor, " token"]) -> int:
+    def _asked(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[tuple[int, Row]]:
+        if not len(patterns):
+            return []
+        different, which = torch.unique(patterns, dim=0, return_inverse=True)
+        left = [self._left(row, pattern) for pattern in different]
+        return [left[i] for i in which.tolist()]
+
+    def _left(self, row: int, pattern: Bool[Tensor, " token"]) -> tuple[int, Row]:
+        """What the model sees of a row when a pattern is kept."""
         real = self.batch.mask[row]
         ids, special = self.batch.ids[row][real], self.batch.special[row][real]
         left, origin = self.perturbation(ids, pattern[real] | special, self.subject.fillers)
@@ -56,7 +78,7 @@ class ModelProbe:
             types=tuple(self.batch.types[row][origin].tolist()) or (0,),
             special=tuple(special[origin].tolist()) or (True,),
         )
-        return index.setdefault((row, sequence), len(index))
+        return row, sequence
 
     def _nothing(self) -> int:
         """What stands for an empty sequence where the tokenizer adds no special tokens (GPT-2)."""
@@ -69,9 +91,7 @@ class ModelProbe:
         )
         return next((token for token in stand_ins if token is not None), 0)
 
-    def _evaluate(self, sequences: list[tuple[int, Row]]) -> Float[Tensor, " n"]:
-        found = torch.zeros(len(sequences), dtype=self.subject.model.dtype, device=self.subject.device)
-
+    def _evaluate(self, sequences: list[tuple[int, Row]]) -> None:
         def fits(rows: int, longest: int) -> bool:
             return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and self.subject.batches_of_one)
 
@@ -80,5 +100,5 @@ class ModelProbe:
             if not logits.isfinite().all():
                 raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a shortened text")
             owners = torch.tensor([sequences[i][0] for i in group], device=self.subject.device)
-            found[group] = self.goal.rows(owners).probability(logits, self.subject.link)
-        return found
+            found = self.goal.rows(owners).probability(logits, self.subject.link)
+            self._known.update(zip((sequences[i] for i in group), found.tolist(), strict=True))

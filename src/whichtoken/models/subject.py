@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock, RLock
@@ -22,6 +22,7 @@ from whichtoken.models.architectures import Architecture, Readout, architecture_
 from whichtoken.models.attention import attention_set
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_texts, pad_rows, tokenize
 from whichtoken.perturb import Fillers
+from whichtoken.references import ReferenceLibrary, read
 from whichtoken.targets import Link
 
 _locks: WeakKeyDictionary[Any, RLock] = WeakKeyDictionary()  # of models and of tokenizers
@@ -38,6 +39,7 @@ class Subject:
     name: str = ""
     revision: str = ""  # of the hub; without one, a hash of the weights stands for it
     max_tokens: int | None = None  # a limit below the model's own
+    references: ReferenceLibrary | None = None  # for methods that contrast with reference texts
 
     def __post_init__(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):
@@ -50,6 +52,15 @@ class Subject:
         check_eval(self.model)
         if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
             raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
+        if self.references is not None:
+            self.check_library(self.references)
+
+    def with_references(self, library: ReferenceLibrary) -> "Subject":
+        return replace(self, references=library)
+
+    def check_library(self, library: ReferenceLibrary) -> None:
+        """LibraryMismatch if it was made for another model."""
+        library.check_model(self.title, self.fingerprint(), self.n_layers)
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -72,6 +83,11 @@ class Subject:
         if not found:
             raise UnsupportedModel(f"{type(self.model).__name__} has no blocks at {self.architecture.blocks!r}")
         return found
+
+    @property
+    def n_layers(self) -> int:
+        config = self.model.config
+        return int(config.num_hidden_layers * getattr(config, "inner_group_num", 1))  # ALBERT nests its blocks
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -185,8 +201,17 @@ class Subject:
         return "use_cache" in inspect.signature(self.model.forward).parameters
 
 
-def load(name: str | Path, *, revision: str | None = None, dtype: torch.dtype = torch.float32) -> Subject:
-    """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision."""
+def load(
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype = torch.float32,
+    references: str | Path | None = None,
+) -> Subject:
+    """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision.
+
+    `references`: the folder of its reference library.
+    """
     if not isinstance(name, str | Path):
         raise BadSetting("name", name, "a folder, or a hub name")
     means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
@@ -204,7 +229,8 @@ def load(name: str | Path, *, revision: str | None = None, dtype: torch.dtype = 
         missing = ", ".join(sorted(report["missing_keys"]))
         raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as a classifier first")
     commit = getattr(model.config, "_commit_hash", None)
-    return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "")
+    library = None if references is None else read(references)
+    return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "", references=library)
 
 
 def check_eval(model: nn.Module) -> None:

@@ -1,0 +1,75 @@
+"""How much of each reference's activations a text's gradients see: what Contrast-CAT takes away from AttCAT."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from whichtoken.references import ReferenceLibrary
+from whichtoken.trace import Trace
+
+Align = Literal["position", "length-matched"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which references of a class are used, and which of their hidden states."""
+
+    n: int
+    align: Align  # the first n of the library, or the n nearest in length; both compared position by position
+    layers: slice
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    values: Float[Tensor, "batch map token"]
+    real: Bool[Tensor, "batch map"]  # False where a text's class has fewer references than another's
+    details: tuple[dict[str, object], ...]
+
+
+def overlaps(
+    weights: Float[Tensor, "batch layer token dim"], trace: Trace, library: ReferenceLibrary, choice: Choice
+) -> Overlaps:
+    """For each reference of each text's class, sum over layers < weights[j], R[j] >: one contraction for each class."""
+    n_tokens = trace.mask.shape[1]
+    used = {label: _used(library, label, trace.lengths, choice) for label in sorted(set(trace.label.tolist()))}
+    widest = max(index.shape[1] for index in used.values())
+    values = weights.new_zeros(len(weights), widest, n_tokens)
+    real = torch.zeros(len(weights), widest, dtype=torch.bool, device=weights.device)
+    for label, index in used.items():
+        rows = (trace.label == label).nonzero()[:, 0]
+        mine = index[rows]
+        held = library.read(label, choice.layers, int(mine.max()) + 1, n_tokens, weights)
+        seen = torch.einsum("bltd,rltd->brt", weights[rows], held)
+        values[rows, : mine.shape[1]] = seen.gather(1, mine[:, :, None].expand(-1, -1, n_tokens))
+        real[rows, : mine.shape[1]] = True
+    details = tuple(
+        {
+            "library": library.digest,
+            "references": used[label][row].tolist(),
+            "coverage": _coverage(library, label, used[label][row], length),
+        }
+        for row, (label, length) in enumerate(zip(trace.label.tolist(), trace.lengths.tolist(), strict=True))
+    )
+    return Overlaps(values, real, details)
+
+
+def _used(
+    library: ReferenceLibrary, label: int, lengths: Int[Tensor, " batch"], choice: Choice
+) -> Int[Tensor, "batch n"]:
+    """For each text, as if it were of this class, the places of its references in the library."""
+    found, there = library.of(label), library.n_maps(label)
+    if choice.align == "position" or there < len(found):  # a mean stands for all of them
+        return torch.arange(min(choice.n, there), device=lengths.device).expand(len(lengths), -1)
+    theirs = torch.tensor([reference.n_tokens for reference in found], device=lengths.device)
+    nearest = (theirs - lengths[:, None]).abs().argsort(dim=-1, stable=True)
+    return torch.sort(nearest[:, : choice.n], -1).values
+
+
+def _coverage(library: ReferenceLibrary, label: int, used: Int[Tensor, " n"], length: int) -> float:
+    """The share of the text's positions that a reference reaches, on average over the references."""
+    found = library.of(label)
+    chosen = [found[i] for i in used.tolist()] if library.n_maps(label) == len(found) else found
+    return sum(min(reference.n_tokens, length) for reference in chosen) / (length * len(chosen))

@@ -1,0 +1,176 @@
+"""Examples from files and data sets: csv, tsv, jsonl, parquet, Hugging Face datasets, or any iterable of texts.
+
+Read row by row, so that a corpus need not fit in memory. No torch.
+"""
+
+import csv
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from whichtoken.errors import BadInput, UsageError
+
+TEXTS = (("text",), ("sentence",), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
+LABELS = ("label", "labels")
+BUFFER = 100_000  # rows that are shuffled together
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text or pair, and its label if it has one, as it was found: an index or a name."""
+
+    texts: tuple[str, ...]
+    label: object = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where in a row to find what. None: the usual names are looked for."""
+
+    texts: tuple[str, ...] | None = None
+    label: str | None = None
+
+
+def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] | None = None) -> Iterator[Example]:
+    """`source`: a path; or an iterable of strings, pairs of strings or rows (as of a Hugging Face dataset).
+
+    `labels`: as many as there are texts, or the name of a column. `columns`: the column of texts, or the two of pairs.
+    """
+    named = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    wanted = Columns(named, labels if isinstance(labels, str) else None)
+    rows = _file_rows(Path(source).expanduser()) if isinstance(source, str | Path) else enumerate(_iterable(source))
+    place = f"{source}, " if isinstance(source, str | Path) else ""
+    found = _examples(rows, wanted, place)
+    return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
+
+
+def shuffled(items: Iterable[_T], seed: int, buffer: int = BUFFER) -> Iterator[_T]:
+    """In an order drawn from the seed. Beyond `buffer` items the order is only locally random, as memory is bounded."""
+    source, held = random.Random(seed), list[_T]()
+    for item in items:
+        if len(held) < buffer:
+            held.append(item)
+            continue
+        chosen = source.randrange(buffer)
+        yield held[chosen]
+        held[chosen] = item
+    source.shuffle(held)
+    yield from held
+
+
+def count_examples(source: Any) -> int | None:
+    """How many there are, where that is known without reading."""
+    try:
+        return None if isinstance(source, str | Path) else len(source)
+    except TypeError:
+        return None
+
+
+def _iterable(source: Any) -> Iterable[Any]:
+    if isinstance(source, Mapping) or not isinstance(source, Iterable):
+        keys = ": " + ", ".join(map(str, source)) if isinstance(source, Mapping) else ""
+        raise BadInput(
+            f"texts is a {type(source).__name__}{keys}; expected a file, a list of texts or pairs, or rows such as one "
+            "split of a data set"
+        )
+    return source
+
+
+def _examples(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> Iterator[Example]:
+    for number, row in rows:
+        where = f"{place}row {number}"
+        if isinstance(row, Mapping):
+            yield _from_row(row, columns, where)
+            continue
+        texts = tuple(row) if isinstance(row, tuple | list) else (row,)
+        yield Example(_checked(texts, where))
+
+
+def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> Example:
+    usual = next((names for names in TEXTS if all(name in row for name in names)), None)
+    names = columns.texts or usual
+    known = ", ".join(str(name) for name in row)
+    if names is None:
+        raise BadInput(f"{where}: no column of texts; name it with columns=...; there are {known}")
+    label = columns.label or next((name for name in LABELS if name in row), None)
+    for name in (*names, *([] if label is None else [label])):
+        if name not in row:
+            raise BadInput(f"{where}: no column {name!r}; there are {known}")
+    return Example(_checked(tuple(row[name] for name in names), where), None if label is None else row[label])
+
+
+def _checked(texts: tuple[Any, ...], where: str) -> tuple[str, ...]:
+    if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+        raise BadInput(f"{where} is {texts!r:.80}; expected a text, or a pair of texts")
+    return texts
+
+
+def _with_labels(examples: Iterator[Example], labels: Iterable[Any]) -> Iterator[Example]:
+    rest = iter(labels)
+    missing = object()
+    for number, example in enumerate(examples):
+        label = next(rest, missing)
+        if label is missing:
+            raise BadInput(f"there are {number} labels, and more texts than that; give as many of each")
+        yield Example(example.texts, label)
+    if next(rest, missing) is not missing:
+        raise BadInput("there are more labels than texts; give as many of each")
+
+
+def _file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    readers: dict[str, Callable[[Path], Iterator[tuple[int, Mapping[str, Any]]]]] = {
+        ".csv": lambda path: _delimited(path, ",", csv.QUOTE_MINIMAL),
+        ".tsv": lambda path: _delimited(path, "\t", csv.QUOTE_NONE),  # GLUE's files have quotes that mean nothing
+        ".jsonl": _json_lines,
+        ".parquet": _parquet,
+    }
+    if path.suffix.lower() not in readers:
+        raise BadInput(f"{path}: cannot tell what kind of file it is; known are {', '.join(readers)}")
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    try:
+        yield from readers[path.suffix.lower()](path)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+
+
+def _delimited(path: Path, delimiter: str, quoting: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
+        for row in reader:
+            if None in row or None in row.values():
+                wanted = len(reader.fieldnames or ())
+                raise BadInput(f"{path}, line {reader.line_num}: not {wanted} columns, as the header has")
+            yield reader.line_num, row
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise BadInput(f"{path}, line {number} is {line[:40]!r}; expected an object with named columns")
+            yield number, row
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise UsageError("reading parquet needs pyarrow: pip install 'whichtoken[parquet]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+            yield from enumerate(rows)
+    except ArrowException as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error

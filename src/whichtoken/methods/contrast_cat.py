@@ -1,0 +1,77 @@
+"""Contrast-CAT: AttCAT of the difference between a text's activations and those of reference texts. Signed.
+
+Han et al., "Contrast-CAT", UAI 2025. For each reference r, a text that hardly activates class c:
+I_r[j] = sum_l alpha_l[j] < d z_c / d h_l[j], h_l[j] - R_r,l[j] >, AttCAT[j] minus what the gradient sees of R_r.
+Refined: tokens are deleted in the order of each map, and the maps whose mean drop of p_c is at least mean + one
+standard deviation over the maps are averaged. References come from a `ReferenceLibrary`: the subject's, or
+`references`: another one, or texts to make one of.
+
+Deviations, each a setting: `layers` and `mask_special` as in AttCAT; the code aligns by position, with zeros beyond a
+shorter reference (`align`), scales every map and their mean to 0..1 (`scale_maps`), deletes in nine steps of T/9,
+special tokens counted (`steps`, `steps_of`), where the paper deletes one by one, never deletes the token ranked last
+(`keep_last_token`), and averages all maps when none reaches the threshold, which the paper leaves open (`fallback`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from whichtoken.contrast import Align, Choice, overlaps
+from whichtoken.ops import attended_gradient, layer_dot
+from whichtoken.references import ReferenceLibrary
+from whichtoken.refinement import Maps, Refinement, Steps, combine
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class ContrastCAT(Method):
+    references: ReferenceLibrary | list[Any] | tuple[Any, ...] | None = None
+    n: int = field(default=30, metadata={"least": 1})
+    layers: Literal["inputs", "outputs"] = "inputs"
+    mask_special: bool = False
+    zero_special: bool = True
+    align: Align = "position"
+    scale_maps: bool = False
+    refine: bool = True
+    steps: Steps = field(default=9, metadata={"least": 1})
+    steps_of: Literal["content", "all"] = "content"
+    threshold: float | str = field(
+        default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
+    )
+    keep_last_token: bool = False
+    fallback: Literal["all", "best"] = "all"
+
+    name: ClassVar[str] = "contrast-cat"
+    paper: ClassVar[str] = "Han et al., UAI 2025"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "repo": {
+            "mask_special": True,
+            "zero_special": False,
+            "scale_maps": True,
+            "steps_of": "all",
+            "keep_last_token": True,
+        },
+        "paper": {"layers": "outputs", "zero_special": False, "steps": "each"},
+    }
+
+    @property
+    def needs(self) -> Needs:
+        return needs("hidden attention", "hidden", hide_special=self.mask_special)
+
+    @property
+    def searched(self) -> bool:
+        return self.refine
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        chosen = slice(0, -1) if self.layers == "inputs" else slice(1, None)
+        features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
+        weights = attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths)
+        choice = Choice(self.n, self.align, chosen)
+        found = overlaps(weights, trace, probe.references(self.references), choice)
+        how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
+        maps = Maps(layer_dot(weights, features)[:, None, :] - found.values, found.real, self.scale_maps)
+        scores, more = combine(maps, trace, probe, how if self.refine else None)
+        details = tuple({**about, **searched} for about, searched in zip(found.details, more, strict=True))
+        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores, details)

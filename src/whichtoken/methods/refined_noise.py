@@ -1,0 +1,74 @@
+"""Refined noise: AttCAT with seeded noise through Contrast-CAT's refinement. A control, not an explanation. Signed.
+
+Contrast-CAT's maps are AttCAT minus something, and the maps that delete best are kept. This method puts noise in the
+place of the references: M_r[j] = AttCAT[j] + noise * s * e_r[j], e_r standard normal, s the standard deviation of
+AttCAT over the content tokens. What it gains over AttCAT comes from searching on the deletion curve alone; what
+Contrast-CAT gains beyond it comes from contrast. Settings and presets are those of Contrast-CAT.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from whichtoken.methods.contrast_cat import ContrastCAT
+from whichtoken.ops import attended_gradient, layer_dot
+from whichtoken.refinement import Maps, Refinement, Steps, combine
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class RefinedNoise(Method):
+    n: int = field(default=30, metadata={"least": 1})
+    noise: float = field(default=1.0, metadata={"least": 0})
+    seed: int = field(default=0, metadata={"least": 0})
+    layers: Literal["inputs", "outputs"] = "inputs"
+    mask_special: bool = False
+    zero_special: bool = True
+    scale_maps: bool = False
+    steps: Steps = field(default=9, metadata={"least": 1})
+    steps_of: Literal["content", "all"] = "content"
+    threshold: float | str = field(
+        default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
+    )
+    keep_last_token: bool = False
+    fallback: Literal["all", "best"] = "all"
+
+    name: ClassVar[str] = "refined-noise"
+    paper: ClassVar[str] = "control for Han et al., UAI 2025"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = ContrastCAT.presets
+
+    @property
+    def needs(self) -> Needs:
+        return needs("hidden attention", "hidden", hide_special=self.mask_special)
+
+    @property
+    def searched(self) -> bool:
+        return True
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        chosen = slice(0, -1) if self.layers == "inputs" else slice(1, None)
+        features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
+        attcat = layer_dot(attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths), features)
+        values = attcat[:, None, :] + self._noise(attcat, trace)
+        every = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+        how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
+        scores, details = combine(Maps(values, every, self.scale_maps), trace, probe, how)
+        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores, details)
+
+    def _noise(self, attcat: Float[Tensor, "batch token"], trace: Trace) -> Float[Tensor, "batch map token"]:
+        """Drawn from the seed and the token ids, so that a text gets the same whatever stands beside it."""
+        drawn = torch.zeros(len(attcat), self.n, attcat.shape[1], dtype=attcat.dtype, device=attcat.device)
+        for row, length in enumerate(trace.lengths.tolist()):
+            content = ~trace.special[row, :length]
+            source = np.random.default_rng([self.seed, *trace.ids[row, :length].tolist()])
+            spread = attcat[row, :length][content].std(correction=0)
+            normal = torch.from_numpy(source.standard_normal((self.n, length))).to(attcat)
+            drawn[row, :, :length] = self.noise * spread * normal * content
+        return drawn

@@ -1,0 +1,342 @@
+"""Making reference libraries: scan a corpus for texts that hardly activate a class, then store their activations.
+
+The scan asks for probabilities only, with fused attention and no gradients, and remembers texts; the activations of the
+chosen few are captured at its end.
+"""
+
+import hashlib
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from whichtoken.data import Example, count_examples, read_examples, shuffled
+from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
+from whichtoken.models.capture import capture
+from whichtoken.models.encoding import Row, batches, window_row
+from whichtoken.models.subject import Subject
+from whichtoken.references import (
+    PRESETS,
+    Packed,
+    Recipe,
+    Reference,
+    ReferenceLibrary,
+    check_target,
+    pack,
+    read,
+    save_references,
+)
+from whichtoken.targets import Goal, label_index
+from whichtoken.trace import Needs, Site, View
+from whichtoken.typed import build
+
+TOKENS_PER_BATCH = 8192
+TEXTS_AT_ONCE = 256
+
+_samples: WeakKeyDictionary[nn.Module, tuple[str, ReferenceLibrary]] = WeakKeyDictionary()
+
+
+def build_references(
+    subject: Subject,
+    texts: Any,
+    labels: Any = None,
+    *,
+    columns: str | Sequence[str] | None = None,
+    out: str | Path | None = None,
+    **settings: Any,
+) -> ReferenceLibrary:
+    """Scan a corpus and keep, for each class, the texts that activate it least.
+
+    `texts`: a csv, tsv, jsonl or parquet file, a Hugging Face dataset, or any iterable of texts, pairs or rows.
+    `labels`: as many labels, or the name of their column; in files and datasets `label` is found by itself.
+    `columns`: the column of the texts, or both of pairs. `out`: the folder to store the library in.
+    `settings`: those of `whichtoken.references.Recipe`, and `preset="repo"` for the authors' choices.
+    """
+    if not isinstance(subject, Subject):
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
+    recipe = build(Recipe, "build_references", PRESETS, settings.pop("preset", None), settings)
+    if out is not None:
+        check_target(out)
+    examples = read_examples(texts, labels, columns)
+    library = _library(subject, recipe, examples, count_examples(texts))
+    if out is not None:
+        save_references(library, out)
+    return library
+
+
+def load_references(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary:
+    """Read a stored library; LibraryMismatch if it was made for another model than `subject`."""
+    library = read(folder)
+    if subject is not None:
+        subject.check_library(library)
+    return library
+
+
+def library_for(subject: Subject, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
+    """The library given, one made of the given texts (and remembered), or the subject's own."""
+    if given is None and subject.references is None:
+        raise UsageError(
+            "this method contrasts with reference texts, and the subject has none. Make them once from texts like "
+            "those the model was trained on: subject = subject.with_references(wt.build_references(subject, texts)); "
+            "or pass texts: wt.method('contrast-cat', references=texts)"
+        )
+    library = subject.references if given is None else given
+    if isinstance(library, ReferenceLibrary):
+        subject.check_library(library)
+        return library
+    texts = list(library or ())
+    key = hashlib.sha256(repr([subject.fingerprint(), texts]).encode()).hexdigest()
+    if _samples.get(subject.model, ("", None))[0] != key:
+        dtype = str(subject.model.dtype).removeprefix("torch.")
+        recipe = Recipe(scan="all", layers="all", dtype="float64" if dtype == "float64" else "float32")
+        _samples[subject.model] = key, _library(subject, recipe, read_examples(texts), len(texts))
+    return _samples[subject.model][1]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A text that may become a reference; ordered by how well it suits, then by when it was found."""
+
+    score: float  # the lower the better
+    number: int
+    texts: tuple[str, ...] = field(compare=False)
+    row: Row = field(compare=False)
+    source: int = field(compare=False)  # the predicted label
+    probabilities: tuple[float, ...] = field(compare=False)
+
+    def __lt__(self, other: "_Candidate") -> bool:
+        return (self.score, self.number) < (other.score, other.number)
+
+
+@dataclass
+class _Shelf:
+    """The best candidates of one class so far, for each source class apart."""
+
+    label: int
+    recipe: Recipe
+    sources: int  # from how many classes its references may come
+    found: dict[int, list[_Candidate]] = field(default_factory=dict)
+    n_offered: int = 0
+    n_good: dict[int, int] = field(default_factory=dict)  # candidates that satisfy the rule, for each source
+
+    def offer(self, candidate: _Candidate) -> None:
+        score = self._score(candidate)
+        if score is None:
+            return
+        source = 0 if self.recipe.rule == "random" else candidate.source
+        kept = self.found.setdefault(source, [])
+        insort(kept, replace(candidate, score=score))
+        del kept[self.recipe.n :]
+        self.n_offered += 1
+        self.n_good[source] = self.n_good.get(source, 0) + (score < self._bound)
+
+    @property
+    def full(self) -> bool:
+        """Has `n` that satisfy the rule, no source class more than its share."""
+        share = -(-self.recipe.n // self.sources)
+        return sum(min(good, share) for good in self.n_good.values()) >= self.recipe.n
+
+    @property
+    def overfull(self) -> bool:
+        return self.n_offered > self.recipe.n
+
+    def chosen(self) -> list[_Candidate]:
+        """Those that satisfy the rule first; within these and the rest, the source classes take turns."""
+        good = {source: [c for c in kept if c.score < self._bound] for source, kept in self.found.items()}
+        rest = {source: [c for c in kept if c.score >= self._bound] for source, kept in self.found.items()}
+        return [*_in_turn(good), *_in_turn(rest)][: self.recipe.n]
+
+    @property
+    def _bound(self) -> float:
+        """Below it a candidate satisfies the rule. No candidate is good enough to end a search for the lowest."""
+        return {"lowest": 0.0, "random": float("inf")}.get(self.recipe.rule, self.recipe.gamma)
+
+    def _score(self, candidate: _Candidate) -> float | None:
+        """None where a text may not be a reference for this class."""
+        p = candidate.probabilities[self.label]
+        if self.recipe.rule == "random":
+            return float(candidate.number)
+        alone = len(candidate.probabilities) == 1  # a single-logit head has no other class to be predicted
+        if self.recipe.rule == "same-class":
+            return 1 - p if alone or candidate.source == self.label else None
+        return p if alone or candidate.source != self.label else None
+
+
+def _in_turn(groups: dict[int, list[_Candidate]]) -> Iterator[_Candidate]:
+    """The best of each group, then the second best of each, and so on; within a round the better first."""
+    for place in range(max((len(group) for group in groups.values()), default=0)):
+        yield from sorted(group[place] for group in groups.values() if len(group) > place)
+
+
+def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], count: int | None) -> ReferenceLibrary:
+    labels = range(len(subject.labels))
+    sources = 1 if recipe.rule in ("random", "same-class") else max(1, len(labels) - 1)
+    shelves = [_Shelf(label, recipe, sources) for label in labels]
+    counts = _scan(subject, recipe, shelves, _Corpus(examples, count))
+    chosen = [shelf.chosen() for shelf in shelves]
+    if not any(chosen):
+        raise BadInput(
+            f"no text can serve as a reference: {counts['n_scanned']} texts, {counts['n_short']} shorter than "
+            f"min_tokens={recipe.min_tokens}, {counts['n_wrong']} classified wrongly; give more texts, or relax a rule"
+        )
+    layers = _layers(recipe, subject.n_layers)
+    return ReferenceLibrary(
+        model=subject.title,
+        revision=subject.fingerprint(),
+        n_layers=subject.n_layers,
+        labels=subject.labels,
+        layers=tuple(layers),
+        recipe=recipe,
+        references=tuple(
+            tuple(_reference(subject, recipe, c, label) for c in found) for label, found in enumerate(chosen)
+        ),
+        packed=_activations(subject, recipe, layers, chosen),
+        **counts,
+    )
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    examples: Iterable[Example]
+    count: int | None
+
+
+def _scan(subject: Subject, recipe: Recipe, shelves: Sequence[_Shelf], corpus: _Corpus) -> dict[str, int]:
+    """Offer text after text to every class, until the recipe says to stop."""
+    counts = {"n_scanned": 0, "n_short": 0, "n_wrong": 0}
+    limit = recipe.candidate_limit
+    source = corpus.examples if recipe.seed is None else shuffled(corpus.examples, recipe.seed)
+    total = corpus.count if limit is None else min(limit, corpus.count or limit)
+    with tqdm(total=total, desc="scanning for references", unit=" texts", disable=None) as bar:
+        for chunk in _chunks(islice(source, limit)):
+            for example, candidate in zip(chunk, _candidates(subject, recipe, chunk, counts["n_scanned"]), strict=True):
+                counts["n_scanned"] += 1
+                bar.update()
+                if candidate is None:
+                    counts["n_short"] += 1
+                elif recipe.correct_only and example.label is not None and candidate.source != _gold(subject, example):
+                    counts["n_wrong"] += 1
+                else:
+                    for shelf in shelves:
+                        shelf.offer(candidate)
+                    if _enough(recipe, shelves):
+                        return counts
+    return counts
+
+
+def _chunks(examples: Iterator[Example]) -> Iterator[list[Example]]:
+    while chunk := list(islice(examples, TEXTS_AT_ONCE)):
+        yield chunk
+
+
+def _enough(recipe: Recipe, shelves: Sequence[_Shelf]) -> bool:
+    if recipe.scan == "first-full":
+        return any(shelf.overfull for shelf in shelves)
+    return recipe.scan == "full" and all(shelf.full for shelf in shelves)
+
+
+def _gold(subject: Subject, example: Example) -> int:
+    label: Any = example.label
+    if isinstance(label, str) and label not in subject.labels and label.strip().isdecimal():
+        label = int(label)
+    try:
+        return label_index(label, subject.labels)
+    except UsageError as error:
+        known = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
+        raise BadInput(f"label {label!r} of {example.texts[0]!r:.40} is none of the model's: {known}") from error
+
+
+def _candidates(
+    subject: Subject, recipe: Recipe, examples: Sequence[Example], first: int
+) -> Iterator[_Candidate | None]:
+    """In the order of the examples, None for those that are too short."""
+    rows = _rows(subject, [example.texts for example in examples])
+    long = [i for i, row in enumerate(rows) if row is not None and len(row.ids) >= recipe.min_tokens]
+    probabilities = _probabilities(subject, [row for i in long if (row := rows[i]) is not None])
+    known = dict(zip(long, probabilities, strict=True))
+    for i, (example, row) in enumerate(zip(examples, rows, strict=True)):
+        if row is None or i not in known:
+            yield None
+        else:
+            p = known[i]
+            yield _Candidate(0.0, first + i, example.texts, row, int(p.argmax()), tuple(p.tolist()))
+
+
+def _rows(subject: Subject, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
+    """Long texts are cut, as the model's own tokenizer would; None for a text without tokens."""
+    try:
+        documents = subject.encode(texts)
+    except BadInput:  # one of them, which only asking for each alone can tell
+        return [None] if len(texts) == 1 else [row for item in texts for row in _rows(subject, [item])]
+    return [window_row(document, document.windows[0]) for document in documents]
+
+
+def _probabilities(subject: Subject, rows: Sequence[Row]) -> list[Tensor]:
+    found: dict[int, Tensor] = {}
+    for group in batches([len(row.ids) for row in rows], lambda n, longest: _fits(subject, n, longest)):
+        p = subject.link.probabilities(subject.logits(subject.batch([rows[i] for i in group])))
+        if not p.isfinite().all():
+            raise NotFinite(f"{subject.title} gives NaN or infinite logits for a text of the corpus")
+        found.update(zip(group, p.cpu(), strict=True))
+    return [found[i] for i in range(len(rows))]
+
+
+def _fits(subject: Subject, rows: int, longest: int) -> bool:
+    return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and subject.batches_of_one)
+
+
+def _layers(recipe: Recipe, n_layers: int) -> range:
+    return {"inputs": range(n_layers), "outputs": range(1, n_layers + 1), "all": range(n_layers + 1)}[recipe.layers]
+
+
+def _reference(subject: Subject, recipe: Recipe, candidate: _Candidate, label: int) -> Reference:
+    return Reference(
+        probability=candidate.probabilities[label],
+        n_tokens=len(candidate.row.ids),
+        source=subject.labels[candidate.source],
+        sha256=hashlib.sha256("\0".join(candidate.texts).encode(errors="surrogatepass")).hexdigest(),
+        text=candidate.texts if recipe.keep_text else None,
+    )
+
+
+def _activations(
+    subject: Subject, recipe: Recipe, layers: range, chosen: Sequence[Sequence[_Candidate]]
+) -> tuple[Packed | None, ...]:
+    """Of each chosen text once, also when it is a reference for several classes."""
+    rows = {c.number: c.row for found in chosen for c in found}
+    states = _hidden_states(subject, recipe, layers, rows)
+    return tuple(_packed([states[c.number] for c in found], recipe) if found else None for found in chosen)
+
+
+def _packed(states: Sequence[Tensor], recipe: Recipe) -> Packed:
+    layers, _, width = states[0].shape
+    held = states[0].new_zeros(len(states), layers, max(state.shape[1] for state in states), width)
+    for place, state in zip(held, states, strict=True):
+        place[:, : state.shape[1]] = state
+    return pack(held, getattr(torch, recipe.dtype), recipe.compress)
+
+
+def _hidden_states(subject: Subject, recipe: Recipe, layers: range, rows: dict[int, Row]) -> dict[int, Tensor]:
+    """By number of the text: layer token dim."""
+    numbers, largest = list(rows), torch.finfo(getattr(torch, recipe.dtype)).max
+    wanted = Needs(values=frozenset({Site.HIDDEN}), view=View(recipe.mask_special))
+    found: dict[int, Tensor] = {}
+    lengths = [len(rows[number].ids) for number in numbers]
+    with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=None) as bar:
+        for group in batches(lengths, lambda n, longest: _fits(subject, n, longest)):
+            batch = subject.batch([rows[numbers[i]] for i in group])
+            trace = capture(subject, batch, lambda logits: Goal(logits.argmax(-1)), wanted)
+            states = torch.stack(trace.value(Site.HIDDEN)[layers.start : layers.stop], 1).cpu()
+            if not states.abs().max() <= largest:
+                reached = f"{float(states.abs().max()):.3g}"
+                raise BadSetting("dtype", recipe.dtype, f"wider: the activations of this model reach {reached}")
+            found.update((numbers[i], state[:, : lengths[i]]) for i, state in zip(group, states, strict=True))
+            bar.update(len(group))
+    return found

@@ -1,0 +1,52 @@
+"""Recipe: which texts of a corpus become references, and what of them is stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Rule = Literal["gamma", "lowest", "random", "same-class"]
+Layers = Literal["inputs", "outputs", "all"]
+Dtype = Literal["float16", "float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of `build_references`; p is the probability of the class that the references are for.
+
+    `rule`: "gamma", texts with p < gamma, filled up with the lowest p when the corpus has fewer than `n`; "lowest", the
+    lowest p of all that was scanned; two controls: "random", any texts, and "same-class", the highest p.
+    `scan`: "full", until every class has `n` references (under "lowest": the whole corpus, because the lowest are only
+    known at its end); "all", the whole corpus; a number of texts; "first-full", until one class has had more than `n`
+    candidates, as the authors' code does. `seed` shuffles the corpus; None keeps its order.
+    `correct_only` leaves out texts that the model classifies wrongly, where labels are known.
+    `layers`: block inputs, block outputs or both, as the method reads them. `mask_special` hides special tokens in the
+    pass that makes the references. `compress`: "int8" and "lowrank:k" approximate each reference, "mean" keeps one mean
+    per class and position.
+    """
+
+    rule: Rule = "gamma"
+    n: int = field(default=30, metadata={"least": 1})
+    gamma: float = field(default=1e-3, metadata={"least": 0})
+    min_tokens: int = field(default=10, metadata={"least": 1})  # special tokens included
+    correct_only: bool = True
+    scan: Literal["full", "all", "first-full"] | int = field(default="full", metadata={"least": 1})
+    seed: int | None = field(default=0, metadata={"least": 0})
+    layers: Layers = "inputs"
+    mask_special: bool = False
+    dtype: Dtype = "float16"
+    compress: str = field(
+        default="none",
+        metadata={"form": r"none|mean|int8|lowrank:[1-9]\d*", "forms": "'none', 'mean', 'int8' or 'lowrank:k'"},
+    )
+    keep_text: bool = False
+
+    @property
+    def candidate_limit(self) -> int | None:
+        """Texts to scan at most; None for no limit."""
+        return self.scan if isinstance(self.scan, int) else None
+
+
+# The authors' code: the first texts of the corpus, in order; 50 kept for each class.
+PRESETS: Mapping[str, Mapping[str, object]] = {
+    "repo": {"rule": "lowest", "n": 50, "scan": "first-full", "seed": None},
+}

@@ -1,0 +1,130 @@
+"""Refinement: which of several maps of one text delete best, and their mean.
+
+Each map ranks the tokens; the highest are deleted, ever more of them; the mean drop of the probability is the map's
+score, and the maps that reach a threshold are averaged. A method that does this has searched on the deletion curve.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from whichtoken.ops import minmax_maps
+from whichtoken.trace import Probe, Trace
+
+Steps = int | Literal["each"] | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Settings, documented where methods offer them (docs/methods.md)."""
+
+    steps: Steps
+    steps_of: Literal["content", "all"]  # of which tokens the steps are shares
+    threshold: float | str
+    keep_last_token: bool
+    fallback: Literal["all", "best"]
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Several maps for each text; texts may have different numbers of them."""
+
+    values: Float[Tensor, "batch map token"]
+    real: Bool[Tensor, "batch map"]  # False at padding
+    scaled: bool  # each to 0..1, and what they are combined to
+
+
+Details = tuple[Mapping[str, object], ...]
+
+
+def combine(
+    maps: Maps, trace: Trace, probe: Probe, how: Refinement | None
+) -> tuple[Float[Tensor, "batch token"], Details]:
+    """The mean of the maps that delete best (None: of all), and for each text how they were found."""
+    values = minmax_maps(maps.values, trace.mask) if maps.scaled else maps.values
+    kept, details = maps.real, tuple[Mapping[str, object], ...]({} for _ in maps.real)
+    if how is not None:
+        kept, details = _survivors(values, maps.real, trace, probe, how)
+    mean = torch.einsum("bmt,bm->bt", values, kept.to(values.dtype)) / kept.sum(-1, keepdim=True)
+    return minmax_maps(mean[:, None], trace.mask)[:, 0] if maps.scaled else mean, details
+
+
+def _survivors(
+    maps: Float[Tensor, "batch map token"], real: Bool[Tensor, "batch map"], trace: Trace, probe: Probe, how: Refinement
+) -> tuple[Bool[Tensor, "batch map"], Details]:
+    counts = _counts(trace, how)
+    ranks = _ranks(maps, trace, how.keep_last_token)
+    deleted = (ranks[:, :, None, :] < counts[:, None, :, None]) & real[:, :, None, None]
+    everything = torch.ones_like(deleted[:, :1, 0])
+    patterns = torch.cat([everything, ~deleted.flatten(1, 2)], 1)
+    p, taken = probe.keep(patterns).to(torch.float64), counts > 0
+    lost = (p[:, :1] - p[:, 1:]).view(deleted.shape[:3]) * taken[:, None]
+    drops = lost.sum(-1) / taken.sum(-1, keepdim=True).clamp(min=1)
+    threshold = _threshold(drops, real, how.threshold)
+    slack = 32 * torch.finfo(maps.dtype).eps  # a drop that misses the threshold by rounding alone has reached it
+    reached = (drops >= threshold[:, None] - slack) & real
+    fell_back = ~reached.any(-1)
+    best = drops.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
+    instead = real & (drops >= best - slack) if how.fallback == "best" else real
+    evaluations = probe.distinct(patterns).tolist()
+    details = tuple(
+        {
+            "drops": drops[row][real[row]].tolist(),
+            "survivors": reached[row].nonzero()[:, 0].tolist(),
+            "threshold": float(threshold[row]),
+            "fallback": bool(fell_back[row]),
+            "evaluations": evaluations[row],
+        }
+        for row in range(len(maps))
+    )
+    return torch.where(fell_back[:, None], instead, reached), details
+
+
+def _ranks(
+    maps: Float[Tensor, "batch map token"], trace: Trace, keep_last_token: bool
+) -> Int[Tensor, "batch map token"]:
+    """When each token is deleted: 0 first, and for those that never are, more than any count."""
+    padding = ~trace.mask[:, None, :]
+    order = maps.masked_fill(padding, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    content = (trace.mask & ~trace.special)[:, None, :].expand_as(maps)
+    takes_turn = content.gather(-1, order)
+    if keep_last_token:  # the authors' code never looks at the last of the order, be it a word or a special token
+        takes_turn = takes_turn & (torch.arange(maps.shape[-1], device=maps.device) < trace.lengths[:, None, None] - 1)
+    turn = takes_turn.cumsum(-1) - 1
+    never = torch.full_like(turn, maps.shape[-1] + 1)
+    return torch.empty_like(order).scatter(-1, order, torch.where(takes_turn, turn, never))
+
+
+def _counts(trace: Trace, settings: Refinement) -> Int[Tensor, "batch step"]:
+    """How many tokens each step deletes; a step that repeats the one before it deletes 0 and does not count."""
+    content = (trace.mask & ~trace.special).sum(-1)
+    totals = trace.lengths if settings.steps_of == "all" else content
+    if settings.steps == "each":
+        counts = torch.arange(1, int(content.max()) + 1, device=totals.device).expand(len(totals), -1)
+        return torch.where(counts <= content[:, None], counts, 0)
+    if isinstance(settings.steps, tuple):
+        shares = torch.tensor(settings.steps, dtype=torch.float64, device=totals.device)
+        exact = shares * totals[:, None]
+    else:
+        exact = torch.arange(1, settings.steps + 1, device=totals.device) * totals[:, None] / settings.steps
+    counts = exact.to(torch.float64).round().long().sort(-1).values
+    return torch.cat([counts[:, :1], counts[:, 1:].where(counts[:, 1:] > counts[:, :-1], 0)], 1)
+
+
+def _threshold(
+    drops: Float[Tensor, "batch map"], real: Bool[Tensor, "batch map"], rule: float | str
+) -> Float[Tensor, " batch"]:
+    if not isinstance(rule, str):
+        return torch.full_like(drops[:, 0], rule)
+    if rule.startswith("top-"):
+        k = min(int(rule.removeprefix("top-")), drops.shape[1])
+        highest = drops.masked_fill(~real, -torch.inf).topk(k, -1).values
+        return highest.masked_fill(highest.isinf(), torch.inf).amin(-1)  # fewer than k maps: the lowest there is
+    n = real.sum(-1, keepdim=True)
+    mean = (drops * real).sum(-1, keepdim=True) / n
+    variance = ((drops - mean).square() * real).sum(-1, keepdim=True) / n
+    return (mean + variance.sqrt())[:, 0]
