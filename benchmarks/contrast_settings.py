@@ -1,11 +1,12 @@
 """Which settings should Contrast-CAT have, and how much of its gain is contrast? Deletion scores on real texts.
 
-    python benchmarks/contrast_settings.py MODEL TRAIN.tsv TEXTS.tsv [--texts N] [--max-tokens N] [--scan N] [--only G]
+    python benchmarks/contrast_settings.py MODEL TRAIN.tsv TEXTS.tsv [--texts N] [--max-tokens N] ..
 
 References are taken from TRAIN.tsv, explained are texts of TEXTS.tsv (both with a header and the columns `label` and
 `text`). Scored is the mean drop of the predicted class's probability when 10, 20 .. 90 % of the content tokens are
 taken away: deleted, which is what refinement searches on, or replaced by the mask token, which it does not. 95 %
-bootstrap intervals over texts. Written to benchmarks/results/contrast_settings_NAME.md, NAME being the folder of TEXTS.tsv.
+bootstrap intervals over texts. Written to benchmarks/results/contrast_settings_NAME.md, NAME being the folder that
+TEXTS.tsv is in.
 """
 
 import argparse
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--scan", type=int, default=20_000, help="texts of TRAIN.tsv to look at")
     parser.add_argument("--only", help=f"groups of variants: {', '.join(GROUPS)}")
+    parser.add_argument("--skip", default="", help="names of variants, separated by semicolons")
     chosen = parser.parse_args()
     loaded = wt.load(chosen.model)
     subject = wt.Subject(loaded.model, loaded.tokenizer, Path(chosen.model).name, loaded.revision, chosen.max_tokens)
@@ -44,6 +46,7 @@ def main() -> None:
     subject = subject.with_references(library)
     names = chosen.only.split(",") if chosen.only else list(GROUPS)
     groups = {name: GROUPS[name](subject, chosen.train, options) for name in names}
+    groups = {name: {k: m for k, m in g.items() if k not in chosen.skip.split(";")} for name, g in groups.items()}
     methods = {key: method for group in groups.values() for key, method in group.items()}
     texts = sample_texts(chosen.data, chosen.texts)
     drops, details = score(subject, texts, methods)
@@ -54,8 +57,10 @@ def main() -> None:
         f"--texts {len(texts)} --scan {chosen.scan}"
         + (f" --max-tokens {chosen.max_tokens}" if chosen.max_tokens else "")
         + (f" --only {chosen.only}" if chosen.only else "")
+        + (f' --skip "{chosen.skip}"' if chosen.skip else "")
         + "`: mean drop of the predicted probability when 10 to 90 % of the content tokens are taken away, with 95 % "
-        "bootstrap intervals over texts. Refined methods searched on deletion, not on masking.",
+        "bootstrap intervals over texts. Refined methods searched on deletion, not on masking. `gain`: how much "
+        "more, text by text, than `contrast-cat`.",
         "",
         "```",
         library.summary(),
@@ -88,13 +93,17 @@ def table(
     keys: list[str], methods: list[str], drops: NDArray[np.float64], details: dict[str, list[dict[str, Any]]]
 ) -> list[str]:
     lines = [
-        "| | delete, most relevant first | delete, least first | mask, most relevant first | evaluations | fallback |",
-        "|---|---|---|---|---|---|",
+        "| | delete, most relevant first | gain | delete, least first | mask, most relevant first | gain | evaluations "
+        "| fallback |",
+        "|---|---|---|---|---|---|---|---|",
     ]
+    base = drops[:, methods.index("contrast-cat")]
     for key in keys:
         mine, about = drops[:, methods.index(key)], details[key]
         asked = [a["evaluations"] for a in about if "evaluations" in a]
-        cells = [shown(mine[:, 0, 0]), shown(mine[:, 0, 1]), shown(mine[:, 1, 0])]
+        gain = mine - base
+        cells = [shown(mine[:, 0, 0]), shown(gain[:, 0, 0]), shown(mine[:, 0, 1])]
+        cells += [shown(mine[:, 1, 0]), shown(gain[:, 1, 0])]
         cells += [f"{np.mean(asked):.0f}", f"{np.mean([a['fallback'] for a in about]):.0%}"] if asked else ["0", "-"]
         lines.append(f"| {key} | " + " | ".join(cells) + " |")
     return lines

@@ -10,6 +10,8 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
+import whichtoken as wt
+
 # Vocabularies are written down, not trained: training breaks ties by chance, and the models would differ between runs.
 WORDS = [
     "it",
@@ -230,7 +232,7 @@ def model_of(kind: str, attention: str | None = None, labels: int = 3, **config:
     settings = {
         "vocab_size": len(tokenizer),
         "num_labels": labels,
-        "id2label": dict(enumerate(["contradiction", "entailment", "neutral"][:labels])),
+        "id2label": dict(enumerate(["contradiction", "entailment", "neutral", "unrelated"][:labels])),
         **KINDS[kind].config,
         **config,
     }
@@ -244,3 +246,19 @@ def model_of(kind: str, attention: str | None = None, labels: int = 3, **config:
             offset = 1.0 if re.search(r"norm|\bln_", name.lower()) and name.endswith("weight") else 0.0
             parameter.copy_(offset + spread * torch.randn(parameter.shape, dtype=parameter.dtype))
     return model
+
+
+CORPUS = [
+    "The film was slow, but the music was touching.",
+    "It is a rare plot.",
+    "Nobody did sleep.",
+    "The actors were won, it was the end of a man.",
+    "very slow film",
+    "A man is touching the music, but it is slow, and the plot is very rare, and the actors were charming!",
+]
+
+
+def with_references(subject: wt.Subject, texts: Iterable[Any] = CORPUS, **settings: Any) -> wt.Subject:
+    """The subject with a library that has what any method may read. Any text will do: random models have no taste."""
+    chosen = {"rule": "random", "min_tokens": 1, "layers": "all", "dtype": "float64", "keep_text": True, **settings}
+    return subject.with_references(wt.build_references(subject, list(texts), **chosen))

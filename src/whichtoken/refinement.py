@@ -88,8 +88,12 @@ def _ranks(
     maps: Float[Tensor, "batch map token"], trace: Trace, keep_last_token: bool
 ) -> Int[Tensor, "batch map token"]:
     """When each token is deleted: 0 first, and for those that never are, more than any count."""
+    # Scores that differ by rounding alone are ties, first come first: a decoder gives exactly 0 to every token of a
+    # beginning that text and reference share.
+    grain = 64 * torch.finfo(maps.dtype).eps * maps.abs().amax(-1, keepdim=True)
+    coarse = (maps / grain.clamp(min=torch.finfo(maps.dtype).tiny)).round()
     padding = ~trace.mask[:, None, :]
-    order = maps.masked_fill(padding, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    order = coarse.masked_fill(padding, -torch.inf).argsort(dim=-1, descending=True, stable=True)
     content = (trace.mask & ~trace.special)[:, None, :].expand_as(maps)
     takes_turn = content.gather(-1, order)
     if keep_last_token:  # the authors' code never looks at the last of the order, be it a word or a special token

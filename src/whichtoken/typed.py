@@ -31,7 +31,7 @@ def has_type(value: Any, hint: Any) -> bool:
 Presets = Mapping[str, Mapping[str, object]]
 
 
-def build(cls: type[_T], owner: str, presets: Presets, preset: str | None, settings: Mapping[str, object]) -> _T:
+def build(cls: type[_T], owner: str, presets: Presets, preset: str | None, settings: Mapping[str, Any]) -> _T:
     """A dataclass of settings; those given win over the preset's, and the defaults are the recommended ones.
 
     UnknownName and BadSetting say what is wrong.
@@ -43,13 +43,21 @@ def build(cls: type[_T], owner: str, presets: Presets, preset: str | None, setti
     for setting in settings:
         if setting not in known:
             raise UnknownName(f"setting of {owner}", setting, known)
-    chosen = {**presets[preset or "recommended"], **settings}
+    hints = get_type_hints(cls)
+    given = {name: tuple(v) if _wants_tuple(v, hints[name]) else v for name, v in settings.items()}
+    chosen = {**presets[preset or "recommended"], **given}
     check_settings(cls, owner, chosen)
     return cls(**chosen)
 
 
+def _wants_tuple(value: Any, hint: Any) -> bool:
+    return isinstance(value, list) and not has_type(value, hint) and has_type(tuple(value), hint)
+
+
 def check_settings(cls: type, owner: str, values: Mapping[str, object]) -> None:
-    """Types as annotated; `metadata` may add {"least": number} and, for strings, {"form": pattern, "forms": words}."""
+    """Types as annotated. Metadata may add {"least": number}; for strings {"form": pattern, "forms": in words}; and
+    {"shares": True}, for a tuple of numbers that must be above 0 and at most 1.
+    """
     hints = get_type_hints(cls)
     for f in fields(cls):
         if f.name in values:
@@ -63,6 +71,8 @@ def _check(f: Field[Any], hint: Any, setting: str, value: Any) -> None:
         raise BadSetting(setting, value, _allowed(f, hint))
     if "least" in f.metadata and isinstance(value, int | float) and not value >= f.metadata["least"]:
         raise BadSetting(setting, value, f"at least {f.metadata['least']}")
+    if f.metadata.get("shares") and isinstance(value, tuple) and not (value and all(0 < v <= 1 for v in value)):
+        raise BadSetting(setting, value, "one or more numbers above 0 and at most 1")
 
 
 def _allowed(f: Field[Any], hint: Any) -> str:

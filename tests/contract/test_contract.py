@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tiny import KINDS, model_of
+from tests.tiny import KINDS, model_of, with_references
 
 import whichtoken as wt
 from whichtoken.errors import UndeclaredSite
@@ -33,7 +33,7 @@ each_method = pytest.mark.parametrize("label", LABELS)
 
 @cache
 def subject_for(kind: str, attention: str | None) -> wt.Subject:
-    return wt.Subject(model_of(kind, attention), KINDS[kind].tokenizer(), name=kind)
+    return with_references(wt.Subject(model_of(kind, attention), KINDS[kind].tokenizer(), name=kind))
 
 
 def explained(kind: str, labels: list[str], inputs: list[Any], attention: str | None = None) -> list[Any]:

@@ -73,6 +73,31 @@ def test_the_contrast_cat_authors_scores_after_scaling(case: dict[str, Any], nam
     assert relative_error([(score - low) / (high - low) for score in result.scores], case[key]) < 1e-9
 
 
+@cache
+def authors_library() -> wt.ReferenceLibrary:
+    texts = json.loads((GOLDEN / "cat_tiny" / "texts.json").read_text())
+    return wt.build_references(cat_tiny(), texts["corpus"], texts["labels"], preset="repo", dtype="float64")
+
+
+def test_the_authors_library_in_their_order() -> None:
+    for mine, theirs in zip(authors_library().references, EXPECTED["library"], strict=True):
+        assert [reference.n_tokens for reference in mine] == [reference["length"] for reference in theirs]
+        assert relative_error([r.probability for r in mine], [r["p"] for r in theirs]) < 1e-9
+        for one, other in zip(mine, theirs, strict=True):  # the lowest are 1e-14, the largest would hide them
+            assert one.probability == pytest.approx(other["p"], rel=1e-9)
+
+
+@pytest.mark.parametrize("case", EXPECTED["contrast_cat"], ids=["first", "second"])
+def test_the_contrast_cat_authors_own_scores(case: dict[str, Any]) -> None:
+    subject = cat_tiny().with_references(authors_library())
+    others = [other["text"] for other in EXPECTED["contrast_cat"]]
+    for texts in ([case["text"]], [*others, "dull", case["text"]]):
+        result = wt.explain(subject, texts, ["contrast-cat@repo"])[-1]["contrast-cat@repo"]
+        assert result.label == f"LABEL_{case['cls']}"
+        assert list(result.tokens) == case["tokens"]
+        assert relative_error(result.scores, case["contrastcat"]) < 1e-9
+
+
 def test_the_predicted_class_is_the_authors() -> None:
     for case in EXPECTED["contrast_cat"]:
         result = wt.explain(cat_tiny(), [case["text"]], ["attcat@repo"])[0]["attcat@repo"]

@@ -88,8 +88,13 @@ def test_each_distinct_sequence_is_evaluated_once(subject_of: SubjectOf) -> None
     rows: list[int] = []
     with subject.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
         found = probe.keep(patterns)
-    assert sum(rows) == 2
-    assert len(set(found[0].tolist())) == 2
+        assert sum(rows) == 2
+        assert len(set(found[0].tolist())) == 2
+        assert probe.distinct(patterns).tolist() == [2]
+        assert probe.keep(patterns[:, ::2]).equal(found[:, ::2])  # remembered
+        assert sum(rows) == 2
+        replace(probe, goal=Goal(torch.tensor([1]))).keep(patterns)  # another question
+        assert sum(rows) == 4
 
 
 def test_no_gradients_and_fused_attention(subject_of: SubjectOf) -> None:
@@ -137,7 +142,7 @@ def test_batches_are_sorted_by_length_and_keep_the_budget(
         with_kwargs=True,
     )
     with hook:
-        found = probe.keep(patterns)
+        found = replace(probe).keep(patterns)  # a new one, which remembers nothing
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
     assert all(rows * longest <= 30 for rows, longest in shapes)
     assert [longest for _, longest in shapes] == sorted(longest for _, longest in shapes)

@@ -35,7 +35,7 @@ class ContrastCAT(Method):
     align: Align = "position"
     scale_maps: bool = False
     refine: bool = True
-    steps: Steps = field(default=9, metadata={"least": 1})
+    steps: Steps = field(default=9, metadata={"least": 1, "shares": True})
     steps_of: Literal["content", "all"] = "content"
     threshold: float | str = field(
         default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}

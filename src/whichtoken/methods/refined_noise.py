@@ -32,7 +32,7 @@ class RefinedNoise(Method):
     mask_special: bool = False
     zero_special: bool = True
     scale_maps: bool = False
-    steps: Steps = field(default=9, metadata={"least": 1})
+    steps: Steps = field(default=9, metadata={"least": 1, "shares": True})
     steps_of: Literal["content", "all"] = "content"
     threshold: float | str = field(
         default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}

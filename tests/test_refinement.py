@@ -1,0 +1,186 @@
+"""Refinement on a glass-box probe: each word has a known effect, so every drop can be worked out by hand."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from whichtoken.refinement import Maps, Refinement, combine
+from whichtoken.trace import Trace
+
+HOW = Refinement(steps="each", steps_of="content", threshold="mean+std", keep_last_token=False, fallback="all")
+
+
+def trace_of(special: list[list[int]], lengths: list[int]) -> Trace:
+    """[CLS] words [SEP], as many tokens as the longest; `special` marks further special tokens."""
+    longest = max(lengths)
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    added = torch.tensor(special).bool() if special else torch.zeros_like(mask)
+    zeros = torch.zeros(len(lengths), dtype=torch.long)
+    blank = torch.zeros(len(lengths), longest, dtype=torch.float64)
+    return Trace(zeros[:, None].expand(-1, longest), mask, added, blank, blank[:, :2], blank[:, 0], zeros, {}, {})
+
+
+@dataclass
+class Additive:
+    """p = 1 - the sum of what the deleted words are worth."""
+
+    worth: Tensor
+    special: Tensor
+
+    def keep(self, patterns: Tensor) -> Tensor:
+        gone = ~(patterns | self.special[:, None])
+        self.asked = patterns
+        return 1 - (gone * self.worth[:, None]).sum(-1)
+
+    def distinct(self, patterns: Tensor) -> Tensor:
+        return torch.tensor([len({tuple(p.tolist()) for p in row}) for row in patterns])
+
+    def references(self, given: Any) -> Any:
+        raise AssertionError
+
+    def blank(self, filler: Any) -> Any:
+        raise AssertionError
+
+    def trace(self, embeddings: Any, needs: Any) -> Any:
+        raise AssertionError
+
+
+def run(maps: list[Any], worth: list[Any], how: Refinement | None = HOW, **options: Any) -> Any:
+    values = torch.tensor(maps, dtype=torch.float64)[None]
+    trace = trace_of(options.get("special", []), [len(worth)])
+    probe = Additive(torch.tensor([worth], dtype=torch.float64), trace.special)
+    real = torch.ones(values.shape[:2], dtype=torch.bool)
+    scores, details = combine(Maps(values, real, options.get("scaled", False)), trace, probe, how)
+    return scores[0].tolist(), details[0], probe
+
+
+def test_the_map_that_deletes_best_is_kept() -> None:
+    worth = [0.6, 0.3, 0.1, 0.0]
+    maps = [[4, 3, 2, 1], [1, 2, 3, 4], [2, 1, 4, 3], [1, 4, 2, 3]]
+    scores, details, _ = run(maps, worth)
+    expected = [(0.6 + 0.9 + 1 + 1) / 4, (0 + 0.1 + 0.4 + 1) / 4, (0.1 + 0.1 + 0.7 + 1) / 4, (0.3 + 0.3 + 0.4 + 1) / 4]
+    assert details["drops"] == pytest.approx(expected)
+    mean = sum(expected) / 4
+    spread = (sum((e - mean) ** 2 for e in expected) / 4) ** 0.5
+    assert details["threshold"] == pytest.approx(mean + spread)
+    assert details["survivors"] == [0]
+    assert scores == maps[0]
+    assert not details["fallback"]
+
+
+@pytest.mark.parametrize(("fallback", "expected"), [("all", 3.7), ("best", 4.0)])
+def test_when_no_map_survives_all_or_the_best_are_averaged(fallback: Any, expected: float) -> None:
+    """One bad map among ten: the others lie below mean + std."""
+    maps = [[1.0, 4.0]] + [[4.0, 1.0]] * 9
+    scores, details, _ = run(maps, [1.0, 0.0], Refinement("each", "content", "mean+std", False, fallback))
+    assert details["fallback"]
+    assert details["survivors"] == []
+    assert scores[0] == pytest.approx(expected)
+
+
+def test_two_groups_of_equal_size_do_not_depend_on_rounding() -> None:
+    """mean + std is then exactly the better group's drop, so that the last bit would decide."""
+    for worth in (0.1, 0.3, 0.7, 1 / 3):
+        scores, details, _ = run([[2.0, 1.0], [1.0, 2.0]] * 3, [worth, 0.0])
+        assert details["survivors"] == [0, 2, 4]
+        assert scores == [2.0, 1.0]
+
+
+def test_maps_that_delete_alike_all_survive() -> None:
+    _, details, _ = run([[3.0, 2.0, 1.0], [30.0, 20.0, 10.0]], [0.1, 0.2, 0.3])
+    assert details["survivors"] == [0, 1]
+    assert details["evaluations"] == 4  # everything, and three steps that both share
+
+
+@pytest.mark.parametrize(
+    ("threshold", "survivors"), [("top-1", [0]), ("top-2", [0, 2]), ("top-9", [0, 1, 2]), (0.5, [0, 2])]
+)
+def test_other_thresholds(threshold: Any, survivors: list[int]) -> None:
+    maps = [[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [2.0, 3.0, 1.0]]
+    how = Refinement("each", "content", threshold, False, "all")
+    assert run(maps, [0.4, 0.3, 0.1], how)[1]["survivors"] == survivors
+
+
+def test_a_tie_at_the_last_place_of_top_k_takes_all() -> None:
+    how = Refinement("each", "content", "top-1", False, "all")
+    assert run([[2.0, 1.0], [4.0, 3.0], [1.0, 2.0]], [0.5, 0.0], how)[1]["survivors"] == [0, 1]
+
+
+def deleted(steps: Any, of: Any, words: int, last: bool = False) -> list[list[int]]:
+    """Positions deleted at each step, of [CLS] words [SEP] with falling scores."""
+    n = words + 2
+    special = [[1] + [0] * words + [1]]
+    scores = [0.0] + [float(n - i) for i in range(words)] + [-1.0 if not last else 0.5]
+    _, _, probe = run([scores], [0.0] * n, Refinement(steps, of, "mean+std", last, "all"), special=special)
+    return [[i for i, kept in enumerate(pattern) if not kept] for pattern in probe.asked[0].tolist()[1:]]
+
+
+def test_steps_one_by_one() -> None:
+    assert deleted("each", "content", 3) == [[1], [1, 2], [1, 2, 3]]
+
+
+def test_steps_are_shares_of_content_or_of_all_tokens() -> None:
+    assert [len(step) for step in deleted(9, "content", 18)] == [2, 4, 6, 8, 10, 12, 14, 16, 18]
+    assert [len(step) for step in deleted(9, "all", 18)] == [2, 4, 7, 9, 11, 13, 16, 18, 18]
+    assert [len(step) for step in deleted((0.5, 0.1), "content", 20)] == [2, 10]
+
+
+def test_halves_round_to_even_as_numpy_does() -> None:
+    assert [len(step) for step in deleted(2, "content", 5)] == [2, 5]
+    assert [len(step) for step in deleted(2, "content", 7)] == [4, 7]
+
+
+def test_a_text_shorter_than_the_steps_has_each_step_once() -> None:
+    assert [len(step) for step in deleted(9, "content", 2)] == [0, 0, 1, 0, 0, 0, 2, 0, 0]
+    _, details, _ = run([[2.0, 1.0]], [0.5, 0.25], Refinement(9, "content", "mean+std", False, "all"))
+    assert details["drops"] == pytest.approx([(0.5 + 0.75) / 2])  # steps that delete nothing new do not count
+    assert details["evaluations"] == 3
+
+
+def test_the_token_ranked_last_is_never_deleted_if_asked_so() -> None:
+    special = [[1, 0, 0, 0, 1]]
+    how = Refinement("each", "content", "mean+std", True, "all")
+    _, _, probe = run([[9.0, 3.0, 1.0, 2.0, 8.0]], [0.0] * 5, how, special=special)
+    assert probe.asked[0, -1].tolist() == [True, False, True, False, True]  # the lowest word
+    _, _, probe = run([[0.0, 3.0, 1.0, 2.0, 8.0]], [0.0] * 5, how, special=special)
+    assert probe.asked[0, -1].tolist() == [True, False, False, False, True]  # a special token is the last
+
+
+def test_ties_go_first_come_first_also_when_only_rounding_tells_them_apart() -> None:
+    for noise in (0.0, 1e-17, -1e-17):
+        _, _, probe = run([[1.0, noise, 0.0, 2.0]], [0.0] * 4)
+        assert probe.asked[0, 1:].int().tolist() == [[1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+
+
+def test_a_map_without_contrast_is_no_obstacle() -> None:
+    scores, details, _ = run([[0.0, 0.0], [0.0, 0.0]], [0.5, 0.5], scaled=True)
+    assert scores == [0.0, 0.0]
+    assert details["survivors"] == [0, 1]
+
+
+def test_scaling_before_and_after() -> None:
+    scores, _, _ = run([[2.0, 0.0, 1.0], [10.0, 30.0, 20.0]], [0.0] * 3, None, scaled=True)
+    assert scores == [0.0, 0.0, 0.0]  # 1 0 1/2 and 0 1 1/2 have the mean 1/2 1/2 1/2
+    scores, _, _ = run([[2.0, 0.0, 1.0], [10.0, 30.0, 10.0]], [0.0] * 3, None, scaled=True)
+    assert scores == [1.0, 1.0, 0.0]
+    assert run([[2.0, 0.0], [4.0, 0.0]], [0.0] * 2, None)[0] == [3.0, 0.0]
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=4), min_size=1, max_size=6), st.integers(0, 3))
+def test_texts_with_fewer_maps_are_not_touched_by_the_padding(maps: list[list[int]], more: int) -> None:
+    worth = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
+    values = torch.tensor([maps], dtype=torch.float64)
+    trace = trace_of([], [4])
+    probe = Additive(worth, trace.special)
+    padded = torch.cat([values, torch.full((1, more, 4), 7.0, dtype=torch.float64)], 1)
+    real = torch.arange(len(maps) + more)[None] < len(maps)
+    alone = combine(Maps(values, real[:, : len(maps)], False), trace, probe, HOW)
+    together = combine(Maps(padded, real, False), trace, probe, HOW)
+    torch.testing.assert_close(alone[0], together[0])
+    for key, value in alone[1][0].items():
+        assert together[1][0][key] == pytest.approx(value)
