@@ -36,9 +36,7 @@ REPO = wt.method("contrast-cat", "repo")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "model", nargs="?", help="folder of a model: its body is used, with a random head if it has none"
-    )
+    parser.add_argument("model", nargs="?", help="folder of a model; a body without a head gets a random one")
     parser.add_argument("--references", type=int, default=30)
     chosen = parser.parse_args()
     subjects = {"random BERT-base (12 x 768)": random_subject()}
@@ -57,7 +55,7 @@ def main() -> None:
         f"{torch.get_num_threads()} threads. One text, {chosen.references} references, nine steps (settings of the "
         "authors' code). Plain loop: one sequence at a time, eager attention, gradients on.",
         "",
-        "| model | tokens | sequences | distinct | faster than the loop | sequences per batch | largest difference of maps |",
+        "| model | tokens | sequences | distinct | faster than the loop | sequences per batch | difference of results |",
         "|---|---|---|---|---|---|---|",
     ]
     RESULT.write_text("\n".join([*head, *lines]) + "\n")

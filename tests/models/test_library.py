@@ -205,7 +205,13 @@ def test_pairs_and_a_single_logit() -> None:
 @pytest.mark.parametrize(("kind", "mask_special"), [*((kind, False) for kind in sorted(KINDS)), ("bert", True)])
 def test_the_activations_are_those_of_the_stock_model(kind: str, mask_special: bool, subject_of: SubjectOf) -> None:
     made = subject_of(kind)
-    settings = {"rule": "random", "min_tokens": 1, "dtype": "float64", "keep_text": True, "mask_special": mask_special}
+    settings: dict[str, Any] = {
+        "rule": "random",
+        "min_tokens": 1,
+        "dtype": "float64",
+        "keep_text": True,
+        "mask_special": mask_special,
+    }
     library = wt.build_references(made, CORPUS, **settings)
     model, tokenizer = model_of(kind, "eager"), KINDS[kind].tokenizer()
     for place, reference in enumerate(library.references[0]):
@@ -280,7 +286,7 @@ def test_wrong_settings_are_named(settings: dict[str, Any], error: type[Exceptio
 
 def test_something_that_is_not_a_subject_is_refused() -> None:
     with pytest.raises(BadSetting, match="subject='BertForSequenceClassification'"):
-        wt.build_references(model_of("bert"), TEXTS)  # type: ignore[arg-type]
+        wt.build_references(model_of("bert"), TEXTS)
 
 
 def test_a_long_scan_shows_its_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
