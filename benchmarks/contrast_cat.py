@@ -55,7 +55,7 @@ def main() -> None:
         f"{torch.get_num_threads()} threads. One text, {chosen.references} references, nine steps (settings of the "
         "authors' code). Plain loop: one sequence at a time, eager attention, gradients on.",
         "",
-        "| model | tokens | sequences | distinct | faster than the loop | sequences per batch | difference of results |",
+        "| model | tokens | sequences | distinct | faster than the loop | sequences per batch | results differ by |",
         "|---|---|---|---|---|---|---|",
     ]
     RESULT.write_text("\n".join([*head, *lines]) + "\n")

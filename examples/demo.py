@@ -35,7 +35,7 @@ FRAME = [
 ]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["It is very slow.", "A rare, charming film.", "The actors are wonderful, but the plot is dull and empty."]
-METHODS = ["attcat", "gae", "integrated-gradients", "random"]
+METHODS = ["contrast-cat", "attcat", "gae", "integrated-gradients", "random"]
 
 
 def main() -> None:
@@ -44,6 +44,8 @@ def main() -> None:
     )
     print("It shows how answers look; for real ones give wt.load() a classifier of your own.\n")
     subject = wt.Subject(*train_toy(), name="demo toy")
+    # Contrast-CAT compares with texts that hardly activate the class: here from the sentences the toy has learnt.
+    subject = subject.with_references(wt.build_references(subject, make_sentences(1500)[0], min_tokens=8))
     for result in wt.explain(subject, TEXTS, METHODS):
         first = result[METHODS[0]]
         print(f'"{first.texts[0]}"  ->  {first.label} ({first.probability:.2f})')
