@@ -65,7 +65,7 @@ def _survivors(
     lost = (p[:, :1] - p[:, 1:]).view(deleted.shape[:3]) * taken[:, None]
     drops = lost.sum(-1) / taken.sum(-1, keepdim=True).clamp(min=1)
     threshold = _threshold(drops, real, how.threshold)
-    slack = 32 * torch.finfo(maps.dtype).eps  # a drop that misses the threshold by rounding alone has reached it
+    slack = _rounding(maps)  # a drop that misses the threshold by rounding alone has reached it
     reached = (drops >= threshold[:, None] - slack) & real
     fell_back = ~reached.any(-1)
     best = drops.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
@@ -90,7 +90,7 @@ def _ranks(
     """When each token is deleted: 0 first, and for those that never are, more than any count."""
     # Scores that differ by rounding alone are ties, first come first: a decoder gives exactly 0 to every token of a
     # beginning that text and reference share.
-    grain = 64 * torch.finfo(maps.dtype).eps * maps.abs().amax(-1, keepdim=True)
+    grain = _rounding(maps) * maps.abs().amax(-1, keepdim=True)
     coarse = (maps / grain.clamp(min=torch.finfo(maps.dtype).tiny)).round()
     padding = ~trace.mask[:, None, :]
     order = coarse.masked_fill(padding, -torch.inf).argsort(dim=-1, descending=True, stable=True)
@@ -101,6 +101,11 @@ def _ranks(
     turn = takes_turn.cumsum(-1) - 1
     never = torch.full_like(turn, maps.shape[-1] + 1)
     return torch.empty_like(order).scatter(-1, order, torch.where(takes_turn, turn, never))
+
+
+def _rounding(maps: Tensor) -> float:
+    """Relative differences that batch size and attention backend can make; in half precision no more than in single."""
+    return min(32 * torch.finfo(maps.dtype).eps, 1e-5)
 
 
 def _counts(trace: Trace, settings: Refinement) -> Int[Tensor, "batch step"]:
@@ -114,8 +119,9 @@ def _counts(trace: Trace, settings: Refinement) -> Int[Tensor, "batch step"]:
         shares = torch.tensor(settings.steps, dtype=torch.float64, device=totals.device)
         exact = shares * totals[:, None]
     else:
-        exact = torch.arange(1, settings.steps + 1, device=totals.device) * totals[:, None] / settings.steps
-    counts = exact.to(torch.float64).round().long().sort(-1).values
+        tops = torch.arange(1, settings.steps + 1, device=totals.device) * totals[:, None]
+        exact = tops.to(torch.float64) / settings.steps
+    counts = exact.round().long().sort(-1).values
     return torch.cat([counts[:, :1], counts[:, 1:].where(counts[:, 1:] > counts[:, :-1], 0)], 1)
 
 

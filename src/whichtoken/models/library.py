@@ -40,7 +40,9 @@ from whichtoken.typed import build
 TOKENS_PER_BATCH = 8192
 TEXTS_AT_ONCE = 256
 
-_samples: WeakKeyDictionary[nn.Module, tuple[str, ReferenceLibrary]] = WeakKeyDictionary()
+SAMPLES_KEPT = 4  # libraries made of a method's texts that are remembered for each model
+
+_samples: WeakKeyDictionary[nn.Module, dict[str, ReferenceLibrary]] = WeakKeyDictionary()
 
 
 def build_references(
@@ -92,12 +94,17 @@ def library_for(subject: Subject, given: ReferenceLibrary | Sequence[Any] | None
         subject.check_library(library)
         return library
     texts = list(library or ())
-    key = hashlib.sha256(repr([subject.fingerprint(), texts]).encode()).hexdigest()
-    if _samples.get(subject.model, ("", None))[0] != key:
-        dtype = str(subject.model.dtype).removeprefix("torch.")
-        recipe = Recipe(scan="all", layers="all", dtype="float64" if dtype == "float64" else "float32")
-        _samples[subject.model] = key, _library(subject, recipe, read_examples(texts), len(texts))
-    return _samples[subject.model][1]
+    about = [subject.fingerprint(), subject.max_tokens, texts]
+    key = hashlib.sha256(repr(about).encode()).hexdigest()
+    known = _samples.setdefault(subject.model, {})
+    if key in known:
+        return known[key]
+    wide = subject.model.dtype == torch.float64
+    recipe = Recipe(scan="all", layers="all", dtype="float64" if wide else "float32")
+    made = known[key] = _library(subject, recipe, read_examples(texts), len(texts))
+    for old in list(known)[:-SAMPLES_KEPT]:
+        known.pop(old, None)
+    return made
 
 
 @dataclass(frozen=True)

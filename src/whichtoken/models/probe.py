@@ -39,7 +39,8 @@ class ModelProbe:
         new = dict.fromkeys(key for of_row in asked for key in of_row if key not in self._known)
         self._evaluate(list(new))
         found = [[self._known[key] for key in of_row] for of_row in asked]
-        return torch.tensor(found, dtype=self.subject.model.dtype, device=self.subject.device).view(patterns.shape[:2])
+        dtype = torch.promote_types(self.subject.model.dtype, torch.float32)  # half precision is too coarse for drops
+        return torch.tensor(found, dtype=dtype, device=self.subject.device).view(patterns.shape[:2])
 
     def distinct(self, patterns: Bool[Tensor, "batch n token"]) -> Int[Tensor, " batch"]:
         counts = [len(set(self._asked(row, of_row))) for row, of_row in enumerate(patterns)]
@@ -100,5 +101,6 @@ class ModelProbe:
             if not logits.isfinite().all():
                 raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a shortened text")
             owners = torch.tensor([sequences[i][0] for i in group], device=self.subject.device)
-            found = self.goal.rows(owners).probability(logits, self.subject.link)
+            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            found = self.goal.rows(owners).probability(wide, self.subject.link)
             self._known.update(zip((sequences[i] for i in group), found.tolist(), strict=True))
