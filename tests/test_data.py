@@ -101,6 +101,10 @@ def test_files_that_cannot_be_read(name: str, content: str | bytes, message: str
         (["a"], {"labels": [1, 0]}, "more labels than texts"),
         ([{"text": "a"}], {"labels": "gold"}, "no column 'gold'; there are text"),
         ([{"text": "a"}], {"columns": "body"}, "no column 'body'; there are text"),
+        (["a"], {"columns": "body"}, "row 0 is 'a', which has no columns; columns body were asked for"),
+        (["a"], {"labels": "gold"}, "row 0 is 'a', which has no columns; columns gold were asked for"),
+        (["a"], {"labels": 5}, "labels is 5; expected the name of a column, or a list"),
+        (["a"], {"columns": 5}, "columns is 5; expected"),
     ],
 )
 def test_sources_that_make_no_sense(source: Any, options: dict[str, Any], message: str) -> None:
@@ -123,6 +127,6 @@ def test_shuffling_loses_nothing_and_repeats_itself(items: list[int], seed: int,
 
 
 def test_shuffling_mixes_a_corpus_that_is_sorted_by_label() -> None:
-    order = list(shuffled(range(1000), 0))
+    order = list(shuffled(range(1000), 0, 1000))
     assert 30 < sum(i < 500 for i in order[:100]) < 70
-    assert order != list(shuffled(range(1000), 1))
+    assert order != list(shuffled(range(1000), 1, 1000))

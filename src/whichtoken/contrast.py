@@ -1,5 +1,6 @@
 """How much of each reference's activations a text's gradients see: what Contrast-CAT takes away from AttCAT."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from whichtoken.errors import UsageError
 from whichtoken.references import ReferenceLibrary
 from whichtoken.trace import Trace
 
@@ -48,8 +50,8 @@ def overlaps(
     details = tuple(
         {
             "library": library.digest,
-            "references": used[label][row].tolist(),
-            "coverage": _coverage(library, label, used[label][row], length),
+            "references": (places := _places(library, label, used[label][row])),
+            "coverage": _coverage([library.of(label)[i].n_tokens for i in places], length),
         }
         for row, (label, length) in enumerate(zip(trace.label.tolist(), trace.lengths.tolist(), strict=True))
     )
@@ -61,15 +63,21 @@ def _used(
 ) -> Int[Tensor, "batch n"]:
     """For each text, as if it were of this class, the places of its references in the library."""
     found, there = library.of(label), library.n_maps(label)
-    if choice.align == "position" or there < len(found):  # a mean stands for all of them
+    if choice.align == "length-matched" and there < len(found):
+        raise UsageError("align='length-matched' chooses among references, and this library holds only their mean")
+    if choice.align == "position":
         return torch.arange(min(choice.n, there), device=lengths.device).expand(len(lengths), -1)
     theirs = torch.tensor([reference.n_tokens for reference in found], device=lengths.device)
     nearest = (theirs - lengths[:, None]).abs().argsort(dim=-1, stable=True)
     return torch.sort(nearest[:, : choice.n], -1).values
 
 
-def _coverage(library: ReferenceLibrary, label: int, used: Int[Tensor, " n"], length: int) -> float:
+def _places(library: ReferenceLibrary, label: int, used: Int[Tensor, " n"]) -> list[int]:
+    """In the library; a mean stands for all of the class."""
+    n = len(library.of(label))
+    return used.tolist() if library.n_maps(label) == n else list(range(n))
+
+
+def _coverage(theirs: Sequence[int], length: int) -> float:
     """The share of the text's positions that a reference reaches, on average over the references."""
-    found = library.of(label)
-    chosen = [found[i] for i in used.tolist()] if library.n_maps(label) == len(found) else found
-    return sum(min(reference.n_tokens, length) for reference in chosen) / (length * len(chosen))
+    return sum(min(n, length) for n in theirs) / (length * len(theirs))

@@ -41,6 +41,9 @@ def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] 
 
     `labels`: as many as there are texts, or the name of a column. `columns`: the column of texts, or the two of pairs.
     """
+    for name, value in (("labels", labels), ("columns", columns)):
+        if value is not None and not isinstance(value, Iterable):
+            raise BadInput(f"{name} is {value!r:.40}; expected the name of a column, or a list")
     named = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     wanted = Columns(named, labels if isinstance(labels, str) else None)
     rows = _file_rows(Path(source).expanduser()) if isinstance(source, str | Path) else enumerate(_iterable(source))
@@ -49,7 +52,7 @@ def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] 
     return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
 
 
-def shuffled(items: Iterable[_T], seed: int, buffer: int = BUFFER) -> Iterator[_T]:
+def shuffled(items: Iterable[_T], seed: int, buffer: int) -> Iterator[_T]:
     """In an order drawn from the seed. Beyond `buffer` items the order is only locally random, as memory is bounded."""
     source, held = random.Random(seed), list[_T]()
     for item in items:
@@ -87,6 +90,9 @@ def _examples(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> 
         if isinstance(row, Mapping):
             yield _from_row(row, columns, where)
             continue
+        if columns.texts or columns.label:
+            named = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
+            raise BadInput(f"{where} is {row!r:.40}, which has no columns; columns {named} were asked for")
         texts = tuple(row) if isinstance(row, tuple | list) else (row,)
         yield Example(_checked(texts, where))
 

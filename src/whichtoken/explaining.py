@@ -144,7 +144,9 @@ def _methods(methods: Iterable[str | Method]) -> dict[str, Method]:
             raise BadSetting("methods", item, "method names, or what whichtoken.method(...) returns")
         method = parse(item) if isinstance(item, str) else item
         check(method)
-        chosen[item if isinstance(item, str) else method.label] = method
+        key = item if isinstance(item, str) else method.label
+        if chosen.setdefault(key, method) != method:
+            raise UsageError(f"two different methods are called {key!r}, and results have one name each; ask for one")
     if not chosen:
         raise BadSetting("methods", methods, "at least one method")
     return chosen

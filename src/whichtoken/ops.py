@@ -33,14 +33,15 @@ def attended_gradient(
 ) -> Float[Tensor, "batch layer token dim"]:
     """Gradients of hidden states, each token's weighted by the attention that it receives in the block beside it."""
     received = torch.stack([received_attention(layer, lengths) for layer in attention], 1)
-    return received[..., None] * torch.stack(tuple(grads), 1)
+    wide = torch.promote_types(received.dtype, torch.float32)  # the product can leave the range of half precision
+    return received.to(wide)[..., None] * torch.stack(tuple(grads), 1)
 
 
 def layer_dot(
     weights: Float[Tensor, "batch layer token dim"], features: Sequence[Float[Tensor, "batch token dim"]]
 ) -> Float[Tensor, "batch token"]:
     """Dot products token by token, summed over layers."""
-    return torch.einsum("bltd,bltd->bt", weights, torch.stack(tuple(features), 1))
+    return torch.einsum("bltd,bltd->bt", weights, torch.stack(tuple(features), 1).to(weights.dtype))
 
 
 def readout_row(

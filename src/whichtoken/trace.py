@@ -1,5 +1,6 @@
 """What a method may see of a model: named tensors of one pass, and a probe for further questions."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import StrEnum
@@ -162,6 +163,8 @@ def written(value: object) -> object:
     """A setting as it stands in labels and records: what is no plain value is named, not written out."""
     if isinstance(value, ReferenceLibrary):
         return str(value)
-    if isinstance(value, list | tuple) and not all(isinstance(item, int | float) for item in value):
-        return f"{len(value)} texts"
+    if isinstance(value, list | tuple):
+        if all(isinstance(item, int | float) for item in value):
+            return list(value)  # as it will be read back from JSON
+        return f"{len(value)} texts {hashlib.sha256(repr(list(value)).encode()).hexdigest()[:8]}"
     return value

@@ -1,5 +1,6 @@
 """Values against annotations: whether they fit, for the few kinds of annotation that records and settings have."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import Field, fields
@@ -69,6 +70,8 @@ def _check(f: Field[Any], hint: Any, setting: str, value: Any) -> None:
         raise BadSetting(setting, value, _allowed(f, hint))
     if isinstance(value, str) and not re.fullmatch(f.metadata.get("form", ".*"), value):
         raise BadSetting(setting, value, _allowed(f, hint))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadSetting(setting, value, "finite")
     if "least" in f.metadata and isinstance(value, int | float) and not value >= f.metadata["least"]:
         raise BadSetting(setting, value, f"at least {f.metadata['least']}")
     if f.metadata.get("shares") and isinstance(value, tuple) and not (value and all(0 < v <= 1 for v in value)):

@@ -313,13 +313,73 @@ def test_references_may_be_a_handful_of_texts() -> None:
         once = len(scans)
         wt.explain(subject, [TEXT], [method], target=target)
     assert len(scans) - once < once  # the second time the references are remembered
-    assert list(found) == ["contrast-cat(references=6 texts)"]
-    result = found["contrast-cat(references=6 texts)"]
-    assert result.settings["references"] == "6 texts"
+    assert list(found) == [method.label]
+    assert method.label.startswith("contrast-cat(references=6 texts ")
+    result = found[method.label]
+    assert result.settings["references"] == method.label[24:-1]
     assert wt.Attribution.from_json(result.to_json()) == result
-    library = wt.build_references(subject, CORPUS, dtype="float64", layers="all", scan="all")
+    library = wt.build_references(subject, CORPUS, dtype="float64", layers="all", scan="all", min_tokens=1)
     same = wt.method("contrast-cat", references=library)
     assert wt.explain(subject, [TEXT], [same], target=target)[0][same.label].scores == result.scores
+
+
+def test_a_handful_of_texts_is_used_whole_however_short() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
+    texts = [
+        f"{a} {b}"
+        for a in ("slow", "rare", "music", "plot", "end", "man")
+        for b in ("film", "was", "is", "it", "did", "a", "the")
+    ]
+    method = wt.method("contrast-cat", references=texts, n=40, refine=False)
+    predicted = [r["random"].label for r in wt.explain(subject, texts, ["random"])]
+    target = min(subject.labels, key=predicted.count)
+    found = wt.explain(subject, [TEXT], [method], target=target)[0][method.label]
+    assert len(found.details["references"]) == min(40, sum(label != target for label in predicted)) > 30
+
+
+def test_two_lists_of_texts_have_two_names_and_what_has_one_name_is_refused() -> None:
+    subject = subject_for()
+    one, two = (wt.method("contrast-cat", references=texts) for texts in (CORPUS[:5], CORPUS[1:]))
+    assert one.label != two.label
+    three, four = (
+        wt.method("contrast-cat", references=changed(library_of(subject), lambda values, f=factor: f * values))
+        for factor in (1, 2)
+    )
+    with pytest.raises(UsageError, match="two different methods are called 'contrast-cat"):
+        wt.explain(subject, [TEXT], [three, four], target=CLASS)
+    assert wt.explain(subject, [TEXT], [three, three], target=CLASS)
+
+
+def test_a_mean_cannot_be_matched_in_length() -> None:
+    subject = subject_for()
+    mean = library_of(subject).compressed("mean")
+    found = explained(subject, TEXT, wt.method("contrast-cat", references=mean))[0]
+    assert found.details["references"] == list(range(len(CORPUS)))  # that it is the mean of
+    with pytest.raises(UsageError, match="holds only their mean"):
+        explained(subject, TEXT, wt.method("contrast-cat", references=mean, align="length-matched"))
+
+
+def test_half_precision_ranks_as_double_does() -> None:
+    """Small scores must not all be ties."""
+    texts = [TEXT, "It is a rare film, very slow, but the music was touching."]
+    found = []
+    for dtype in (torch.float64, torch.float16):
+        model = model_of("bert")
+        with torch.no_grad():
+            model.classifier.weight.mul_(1e-3)
+        subject = with_references(wt.Subject(model.to(dtype), KINDS["bert"].tokenizer()), dtype="float32")
+        found.append(wt.explain(subject, texts, [wt.method("contrast-cat", threshold=-1.0)], target=CLASS))
+    for exact, half in zip(*found, strict=True):
+        a, b = (next(iter(result.values())) for result in (exact, half))
+        assert np.corrcoef(a.scores, b.scores)[0, 1] > 0.99
+        assert max(map(abs, a.scores)) < 1e-3
+        sizes = [max(map(abs, x.details["drops"])) for x in (a, b)]
+        assert sizes[1] == pytest.approx(sizes[0], rel=0.2)
+
+
+def test_a_grid_survives_the_way_through_json() -> None:
+    found = explained(subject_for(), TEXT, wt.method("contrast-cat", steps=(0.5, 1.0)))[0]
+    assert wt.Attribution.from_json(found.to_json()) == found
 
 
 def test_a_subject_without_references_says_how_to_make_them() -> None:
@@ -356,6 +416,8 @@ def test_layers_that_were_not_stored_are_named() -> None:
         ({"steps": ()}, "above 0 and at most 1"),
         ({"references": "a folder"}, "ReferenceLibrary"),
         ({"n": 0}, "at least 1"),
+        ({"threshold": math.inf}, "finite"),
+        ({"threshold": math.nan}, "finite"),
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 """build_references: which texts become references; probabilities and activations are those of the stock model."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -140,9 +141,78 @@ def test_labels_may_be_indices_or_names(form: Any) -> None:
 
 
 def test_a_label_that_the_model_does_not_have_is_named() -> None:
-    for label in (7, -1, "maybe", 0.5):
-        with pytest.raises(BadInput, match=rf"label {label!r} of .* is none of the model's: 0 contradiction, 1 ent"):
+    for label in (7, "maybe", 0.5, [0, 1]):
+        with pytest.raises(
+            BadInput, match=rf"label {re.escape(repr(label))} of .* none of the model's: 0 contradiction, 1 ent"
+        ):
             build(TEXTS[:3], [label] * 3)
+
+
+@pytest.mark.parametrize("unknown", [-1, "-1", "", None])
+def test_labels_that_are_not_known_filter_nothing(unknown: Any) -> None:
+    library = build(labels=[unknown] * len(TEXTS), rule="lowest")
+    assert (library.n_labelled, library.n_wrong) == (0, 0)
+    assert "right labels not known" in library.summary()
+
+
+@pytest.mark.parametrize("form", [float, bool, lambda i: f" {i} "])
+def test_labels_may_be_numbers_of_any_kind(form: Any) -> None:
+    library = build(labels=[form(source) for source in predicted()], rule="lowest")
+    assert (library.n_labelled, library.n_wrong) == (len(TEXTS), 0)
+    assert f"0 of {len(TEXTS)} classified wrongly" in library.summary()
+
+
+def test_labels_in_another_order_than_the_models_are_noticed() -> None:
+    turned = [1 - source for source in predicted()]
+    with pytest.raises(
+        BadInput, match=r"wrong about 192 of 192 texts; do their labels follow .* 0 contradiction, 1 ent"
+    ):
+        build(labels=turned)
+    assert build(labels=turned, correct_only=False).n_labelled == 0
+
+
+def test_a_single_logit_is_right_above_one_half() -> None:
+    one = wt.Subject(model_of("bert", labels=1), wordpiece())
+    with torch.no_grad():
+        p = [float(one.model(**wordpiece()(text, return_tensors="pt")).logits.sigmoid()) for text in TEXTS]
+    gold = [int(value >= 0.5) for value in p]
+    gold[:7] = [1 - label for label in gold[:7]]
+    library = wt.build_references(one, TEXTS, gold, rule="lowest", min_tokens=1)
+    assert (library.n_labelled, library.n_wrong) == (len(TEXTS), 7)
+
+
+def test_copies_of_a_text_are_one_reference() -> None:
+    library = build([text for text in TEXTS[:20] for _ in range(3)], rule="lowest", n=99)
+    for found in library.references:
+        assert len({r.sha256 for r in found}) == len(found)
+    assert sum(len(found) for found in library.references) == 20
+
+
+def test_a_class_that_is_never_predicted_does_not_keep_the_scan_going() -> None:
+    model = model_of("bert", labels=3)
+    with torch.no_grad():
+        logits = torch.cat([model(**wordpiece()(text, return_tensors="pt")).logits for text in TEXTS])
+        model.classifier.bias.sub_(logits.mean(0) + torch.tensor([0, 0, 1e3]))
+        for parameter in (model.classifier.weight, model.classifier.bias):
+            parameter.mul_(4 / logits.std(0).mean())
+    texts = [f"{text} {word}" for word in WORDS for text in TEXTS]
+    made = wt.Subject(model, wordpiece())
+    library = wt.build_references(made, texts, min_tokens=1, n=4, gamma=0.1)
+    assert [len(found) for found in library.references] == [4, 4, 4]
+    assert library.n_scanned < len(texts) / 4
+
+
+def test_a_short_scan_does_not_read_far_ahead() -> None:
+    read: list[str] = []
+
+    def stream() -> Iterator[str]:
+        for _ in range(100):
+            for text in TEXTS:
+                read.append(text)
+                yield text
+
+    assert build(stream(), scan=20, rule="lowest").n_scanned == 20
+    assert len(read) <= 20 * 11 + 1
 
 
 def test_short_texts_are_counted_and_left_out() -> None:
@@ -242,7 +312,8 @@ def test_nothing_usable_is_said_with_the_reason() -> None:
 
 def test_a_class_may_stay_empty_until_it_is_asked_for() -> None:
     only = [text for text, source in zip(TEXTS, predicted(), strict=True) if source == 0]
-    library = build(only, n=3, rule="lowest")
+    with pytest.warns(UserWarning, match="no references for contradiction"):
+        library = build(only, n=3, rule="lowest")
     assert [len(found) for found in library.references] == [0, 3]
     assert library.packed[0] is None
     assert f"\n{subject().labels[0]}  0 " in library.summary()
@@ -256,6 +327,11 @@ def test_activations_too_large_for_half_precision_are_refused_not_stored_as_infi
     with pytest.raises(BadSetting, match=r"dtype='float16' .* wider: the activations of this model reach \d"):
         wt.build_references(made, CORPUS, rule="random", min_tokens=1)
     assert wt.build_references(made, CORPUS, rule="random", min_tokens=1, dtype="float32")
+    assert wt.build_references(made, CORPUS, rule="random", min_tokens=1, compress="int8")  # stores no half precision
+    passes: list[int] = []
+    with made.model.register_forward_hook(lambda *_: passes.append(1)), pytest.raises(BadSetting, match="wider"):
+        wt.build_references(made, CORPUS * 1000, rule="lowest", min_tokens=1)
+    assert len(passes) < 20  # said at the start, not after the scan
 
 
 def test_nan_is_not_passed_on() -> None:

@@ -157,7 +157,7 @@ def test_a_subset_keeps_the_first(tmp_path: Path) -> None:
 def test_the_summary_says_what_there_is() -> None:
     text = make(rule="gamma", gamma=0.5, n=4).summary()
     assert "for tiny bert" in text
-    assert "rule gamma, gamma 0.5, 4 wanted per class; 6 texts scanned, 0 too short (under 1 tokens), 0 class" in text
+    assert "rule gamma, gamma 0.5, 4 wanted per class; 6 texts scanned, 0 too short (under 1 tokens), right" in text
     assert "hidden states 0 to 2 of 4, float16," in text
     lines = text.splitlines()[3:]
     assert [line.split()[0] for line in lines] == ["class", "contradiction", "entailment", "neutral"]
@@ -206,6 +206,46 @@ def test_load_takes_a_model_with_its_references(tmp_path: Path) -> None:
     assert wt.explain(again, ["slow"], ["contrast-cat"])[0]["contrast-cat"].details["drops"]
     with pytest.raises(BadArtifact, match=r"is not a reference library: it has no references\.json"):
         wt.load(tmp_path / "model", references=tmp_path)
+
+
+def test_another_number_of_labels_is_refused_whatever_the_revision() -> None:
+    one, two = (wt.Subject(model_of("bert", labels=k), KINDS["bert"].tokenizer(), revision="v1") for k in (3, 4))
+    library = wt.build_references(one, CORPUS, rule="random", min_tokens=1)
+    with pytest.raises(LibraryMismatch, match="with 3 labels; BertForSequenceClassification has 4"):
+        two.with_references(library)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: wt.load_references(make()), "folder='ReferenceLibrary' .* the path of a stored"),  # type: ignore[arg-type]
+        (lambda: wt.load_references("x", subject().model), "subject='BertForSequenceClassification'"),
+        (lambda: wt.save_references("x", make()), "library='str' .* the folder comes second"),  # type: ignore[arg-type]
+        (lambda: wt.build_references(subject(), CORPUS, out=1), "folder=1 .* a path"),  # type: ignore[arg-type]
+        (lambda: wt.Subject(subject().model, subject().tokenizer, references="x"), "references='str'"),  # type: ignore[arg-type]
+        (lambda: make().subset(2.5), "n=2.5"),  # type: ignore[arg-type]
+    ],
+)
+def test_things_in_the_wrong_place_are_named(call: Any, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        call()
+
+
+def test_a_subject_takes_a_library_or_its_folder(tmp_path: Path) -> None:
+    wt.save_references(make(), tmp_path / "library")
+    by_folder = subject().with_references(tmp_path / "library")
+    assert by_folder.references is not None
+    assert by_folder.references.digest == make().digest
+
+
+def test_others_may_read_what_the_user_lets_them_read(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        wt.save_references(make(), tmp_path / "library")
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "library", *sorted((tmp_path / "library").iterdir()))]
+    assert modes == [0o755, 0o644, 0o644]
 
 
 def edited(path: Path, **changes: Any) -> None:

@@ -5,9 +5,9 @@ chosen few are captured at its end.
 """
 
 import hashlib
-from bisect import insort
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from whichtoken.data import Example, count_examples, read_examples, shuffled
+from whichtoken.data import BUFFER, Example, count_examples, read_examples, shuffled
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Row, batches, window_row
+from whichtoken.models.shelf import Candidate, Shelf
 from whichtoken.models.subject import Subject
 from whichtoken.references import (
     PRESETS,
@@ -28,7 +29,7 @@ from whichtoken.references import (
     Recipe,
     Reference,
     ReferenceLibrary,
-    check_target,
+    check_folder,
     pack,
     read,
     save_references,
@@ -40,7 +41,7 @@ from whichtoken.typed import build
 TOKENS_PER_BATCH = 8192
 TEXTS_AT_ONCE = 256
 
-SAMPLES_KEPT = 4  # libraries made of a method's texts that are remembered for each model
+SAMPLES_KEPT = 8  # libraries made of a method's texts that are remembered for each model
 
 _samples: WeakKeyDictionary[nn.Module, dict[str, ReferenceLibrary]] = WeakKeyDictionary()
 
@@ -65,9 +66,11 @@ def build_references(
         raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
     recipe = build(Recipe, "build_references", PRESETS, settings.pop("preset", None), settings)
     if out is not None:
-        check_target(out)
+        check_folder(out)
     examples = read_examples(texts, labels, columns)
     library = _library(subject, recipe, examples, count_examples(texts))
+    if empty := [label for label, found in zip(library.labels, library.references, strict=True) if not found]:
+        warnings.warn(f"no references for {', '.join(empty)}: nothing can be explained for that class", stacklevel=2)
     if out is not None:
         save_references(library, out)
     return library
@@ -75,6 +78,8 @@ def build_references(
 
 def load_references(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary:
     """Read a stored library; LibraryMismatch if it was made for another model than `subject`."""
+    if subject is not None and not isinstance(subject, Subject):
+        raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a library of any model")
     library = read(folder)
     if subject is not None:
         subject.check_library(library)
@@ -94,117 +99,48 @@ def library_for(subject: Subject, given: ReferenceLibrary | Sequence[Any] | None
         subject.check_library(library)
         return library
     texts = list(library or ())
-    about = [subject.fingerprint(), subject.max_tokens, texts]
+    about = [subject.fingerprint(), id(subject.tokenizer), subject.max_tokens, texts]
     key = hashlib.sha256(repr(about).encode()).hexdigest()
-    known = _samples.setdefault(subject.model, {})
-    if key in known:
+    with subject.lock:
+        known = _samples.setdefault(subject.model, {})
+        known[key] = known.pop(key) if key in known else _sample(subject, texts)  # the latest used last
+        for old in list(known)[:-SAMPLES_KEPT]:
+            del known[old]
         return known[key]
+
+
+def _sample(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrary:
+    """All of the texts that suit, however short: the caller has chosen them."""
     wide = subject.model.dtype == torch.float64
-    recipe = Recipe(scan="all", layers="all", dtype="float64" if wide else "float32")
-    made = known[key] = _library(subject, recipe, read_examples(texts), len(texts))
-    for old in list(known)[:-SAMPLES_KEPT]:
-        known.pop(old, None)
-    return made
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A text that may become a reference; ordered by how well it suits, then by when it was found."""
-
-    score: float  # the lower the better
-    number: int
-    texts: tuple[str, ...] = field(compare=False)
-    row: Row = field(compare=False)
-    source: int = field(compare=False)  # the predicted label
-    probabilities: tuple[float, ...] = field(compare=False)
-
-    def __lt__(self, other: "_Candidate") -> bool:
-        return (self.score, self.number) < (other.score, other.number)
-
-
-@dataclass
-class _Shelf:
-    """The best candidates of one class so far, for each source class apart."""
-
-    label: int
-    recipe: Recipe
-    sources: int  # from how many classes its references may come
-    found: dict[int, list[_Candidate]] = field(default_factory=dict)
-    n_offered: int = 0
-    n_good: dict[int, int] = field(default_factory=dict)  # candidates that satisfy the rule, for each source
-
-    def offer(self, candidate: _Candidate) -> None:
-        score = self._score(candidate)
-        if score is None:
-            return
-        source = 0 if self.recipe.rule == "random" else candidate.source
-        kept = self.found.setdefault(source, [])
-        insort(kept, replace(candidate, score=score))
-        del kept[self.recipe.n :]
-        self.n_offered += 1
-        self.n_good[source] = self.n_good.get(source, 0) + (score < self._bound)
-
-    @property
-    def full(self) -> bool:
-        """Has `n` that satisfy the rule, no source class more than its share."""
-        share = -(-self.recipe.n // self.sources)
-        return sum(min(good, share) for good in self.n_good.values()) >= self.recipe.n
-
-    @property
-    def overfull(self) -> bool:
-        return self.n_offered > self.recipe.n
-
-    def chosen(self) -> list[_Candidate]:
-        """Those that satisfy the rule first; within these and the rest, the source classes take turns."""
-        good = {source: [c for c in kept if c.score < self._bound] for source, kept in self.found.items()}
-        rest = {source: [c for c in kept if c.score >= self._bound] for source, kept in self.found.items()}
-        return [*_in_turn(good), *_in_turn(rest)][: self.recipe.n]
-
-    @property
-    def _bound(self) -> float:
-        """Below it a candidate satisfies the rule. No candidate is good enough to end a search for the lowest."""
-        return {"lowest": 0.0, "random": float("inf")}.get(self.recipe.rule, self.recipe.gamma)
-
-    def _score(self, candidate: _Candidate) -> float | None:
-        """None where a text may not be a reference for this class."""
-        p = candidate.probabilities[self.label]
-        if self.recipe.rule == "random":
-            return float(candidate.number)
-        alone = len(candidate.probabilities) == 1  # a single-logit head has no other class to be predicted
-        if self.recipe.rule == "same-class":
-            return 1 - p if alone or candidate.source == self.label else None
-        return p if alone or candidate.source != self.label else None
-
-
-def _in_turn(groups: dict[int, list[_Candidate]]) -> Iterator[_Candidate]:
-    """The best of each group, then the second best of each, and so on; within a round the better first."""
-    for place in range(max((len(group) for group in groups.values()), default=0)):
-        yield from sorted(group[place] for group in groups.values() if len(group) > place)
+    recipe = Recipe(
+        scan="all", n=max(1, len(texts)), min_tokens=1, layers="all", dtype="float64" if wide else "float32"
+    )
+    return _library(subject, recipe, read_examples(texts), len(texts))
 
 
 def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], count: int | None) -> ReferenceLibrary:
     labels = range(len(subject.labels))
     sources = 1 if recipe.rule in ("random", "same-class") else max(1, len(labels) - 1)
-    shelves = [_Shelf(label, recipe, sources) for label in labels]
+    shelves = [Shelf(label, recipe, sources) for label in labels]
     counts = _scan(subject, recipe, shelves, _Corpus(examples, count))
     chosen = [shelf.chosen() for shelf in shelves]
+    _check_labels(subject, recipe, counts)
     if not any(chosen):
         raise BadInput(
             f"no text can serve as a reference: {counts['n_scanned']} texts, {counts['n_short']} shorter than "
             f"min_tokens={recipe.min_tokens}, {counts['n_wrong']} classified wrongly; give more texts, or relax a rule"
         )
-    layers = _layers(recipe, subject.n_layers)
     return ReferenceLibrary(
         model=subject.title,
         revision=subject.fingerprint(),
         n_layers=subject.n_layers,
         labels=subject.labels,
-        layers=tuple(layers),
+        layers=tuple(_layers(recipe, subject.n_layers)),
         recipe=recipe,
         references=tuple(
             tuple(_reference(subject, recipe, c, label) for c in found) for label, found in enumerate(chosen)
         ),
-        packed=_activations(subject, recipe, layers, chosen),
+        packed=_activations(subject, recipe, chosen),
         **counts,
     )
 
@@ -215,11 +151,13 @@ class _Corpus:
     count: int | None
 
 
-def _scan(subject: Subject, recipe: Recipe, shelves: Sequence[_Shelf], corpus: _Corpus) -> dict[str, int]:
+def _scan(subject: Subject, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus) -> dict[str, int]:
     """Offer text after text to every class, until the recipe says to stop."""
-    counts = {"n_scanned": 0, "n_short": 0, "n_wrong": 0}
+    counts = {"n_scanned": 0, "n_short": 0, "n_labelled": 0, "n_wrong": 0}
     limit = recipe.candidate_limit
-    source = corpus.examples if recipe.seed is None else shuffled(corpus.examples, recipe.seed)
+    buffer = BUFFER if limit is None else min(BUFFER, 10 * limit)  # a short scan need not read far ahead
+    source = corpus.examples if recipe.seed is None else shuffled(corpus.examples, recipe.seed, buffer)
+    checked = False
     total = corpus.count if limit is None else min(limit, corpus.count or limit)
     with tqdm(total=total, desc="scanning for references", unit=" texts", disable=None) as bar:
         for chunk in _chunks(islice(source, limit)):
@@ -228,13 +166,18 @@ def _scan(subject: Subject, recipe: Recipe, shelves: Sequence[_Shelf], corpus: _
                 bar.update()
                 if candidate is None:
                     counts["n_short"] += 1
-                elif recipe.correct_only and example.label is not None and candidate.source != _gold(subject, example):
+                    continue
+                if not checked:  # what would fail at the end fails at the start
+                    checked = bool(_hidden_states(subject, recipe, {candidate.number: candidate.row}))
+                right = _is_right(subject, example, candidate) if recipe.correct_only else None
+                counts["n_labelled"] += right is not None
+                if right is False:
                     counts["n_wrong"] += 1
-                else:
-                    for shelf in shelves:
-                        shelf.offer(candidate)
-                    if _enough(recipe, shelves):
-                        return counts
+                    continue
+                for shelf in shelves:
+                    shelf.offer(candidate)
+                if _enough(recipe, shelves, counts["n_scanned"]):
+                    return counts
     return counts
 
 
@@ -243,26 +186,49 @@ def _chunks(examples: Iterator[Example]) -> Iterator[list[Example]]:
         yield chunk
 
 
-def _enough(recipe: Recipe, shelves: Sequence[_Shelf]) -> bool:
+def _enough(recipe: Recipe, shelves: Sequence[Shelf], n_scanned: int) -> bool:
     if recipe.scan == "first-full":
         return any(shelf.overfull for shelf in shelves)
-    return recipe.scan == "full" and all(shelf.full for shelf in shelves)
+    return recipe.scan == "full" and all(shelf.full(n_scanned) for shelf in shelves)
 
 
-def _gold(subject: Subject, example: Example) -> int:
+def _is_right(subject: Subject, example: Example, candidate: Candidate) -> bool | None:
+    """Whether the model is right about a text; None where that is not known, as in an unlabelled test set (-1)."""
     label: Any = example.label
-    if isinstance(label, str) and label not in subject.labels and label.strip().isdecimal():
+    if isinstance(label, str):
+        label = label.strip()
+        if label not in subject.labels and label.removeprefix("-").isdecimal():
+            label = int(label)
+    if isinstance(label, bool) or (isinstance(label, float) and label.is_integer()):
         label = int(label)
+    if label is None or label in ("", -1):
+        return None
+    if len(subject.labels) == 1 and label in (0, 1):
+        return bool(label) == (candidate.probabilities[0] >= 0.5)
     try:
-        return label_index(label, subject.labels)
+        return label_index(label, subject.labels) == candidate.source
     except UsageError as error:
         known = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
-        raise BadInput(f"label {label!r} of {example.texts[0]!r:.40} is none of the model's: {known}") from error
+        raise BadInput(
+            f"label {label!r} of {example.texts[0]!r:.40} is none of the model's: {known}; put it right, or ignore "
+            "labels with correct_only=False"
+        ) from error
+
+
+def _check_labels(subject: Subject, recipe: Recipe, counts: dict[str, int]) -> None:
+    """A model that is wrong more often than chance has not learnt, or its labels have another order."""
+    chance = 1 - 1 / max(2, len(subject.labels))
+    if counts["n_labelled"] >= 50 and counts["n_wrong"] > chance * counts["n_labelled"]:
+        known = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
+        raise BadInput(
+            f"the model is wrong about {counts['n_wrong']} of {counts['n_labelled']} texts; do their labels follow the "
+            f"model's order, {known}? If so, use correct_only=False"
+        )
 
 
 def _candidates(
     subject: Subject, recipe: Recipe, examples: Sequence[Example], first: int
-) -> Iterator[_Candidate | None]:
+) -> Iterator[Candidate | None]:
     """In the order of the examples, None for those that are too short."""
     rows = _rows(subject, [example.texts for example in examples])
     long = [i for i, row in enumerate(rows) if row is not None and len(row.ids) >= recipe.min_tokens]
@@ -273,7 +239,7 @@ def _candidates(
             yield None
         else:
             p = known[i]
-            yield _Candidate(0.0, first + i, example.texts, row, int(p.argmax()), tuple(p.tolist()))
+            yield Candidate(0.0, first + i, example.texts, row, int(p.argmax()), tuple(p.tolist()))
 
 
 def _rows(subject: Subject, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
@@ -303,7 +269,7 @@ def _layers(recipe: Recipe, n_layers: int) -> range:
     return {"inputs": range(n_layers), "outputs": range(1, n_layers + 1), "all": range(n_layers + 1)}[recipe.layers]
 
 
-def _reference(subject: Subject, recipe: Recipe, candidate: _Candidate, label: int) -> Reference:
+def _reference(subject: Subject, recipe: Recipe, candidate: Candidate, label: int) -> Reference:
     return Reference(
         probability=candidate.probabilities[label],
         n_tokens=len(candidate.row.ids),
@@ -313,12 +279,10 @@ def _reference(subject: Subject, recipe: Recipe, candidate: _Candidate, label: i
     )
 
 
-def _activations(
-    subject: Subject, recipe: Recipe, layers: range, chosen: Sequence[Sequence[_Candidate]]
-) -> tuple[Packed | None, ...]:
+def _activations(subject: Subject, recipe: Recipe, chosen: Sequence[Sequence[Candidate]]) -> tuple[Packed | None, ...]:
     """Of each chosen text once, also when it is a reference for several classes."""
     rows = {c.number: c.row for found in chosen for c in found}
-    states = _hidden_states(subject, recipe, layers, rows)
+    states = _hidden_states(subject, recipe, rows)
     return tuple(_packed([states[c.number] for c in found], recipe) if found else None for found in chosen)
 
 
@@ -330,13 +294,14 @@ def _packed(states: Sequence[Tensor], recipe: Recipe) -> Packed:
     return pack(held, getattr(torch, recipe.dtype), recipe.compress)
 
 
-def _hidden_states(subject: Subject, recipe: Recipe, layers: range, rows: dict[int, Row]) -> dict[int, Tensor]:
+def _hidden_states(subject: Subject, recipe: Recipe, rows: dict[int, Row]) -> dict[int, Tensor]:
     """By number of the text: layer token dim."""
-    numbers, largest = list(rows), torch.finfo(getattr(torch, recipe.dtype)).max
+    numbers, layers = list(rows), _layers(recipe, subject.n_layers)
+    largest = torch.finfo(torch.float32 if recipe.compress == "int8" else getattr(torch, recipe.dtype)).max
     wanted = Needs(values=frozenset({Site.HIDDEN}), view=View(recipe.mask_special))
     found: dict[int, Tensor] = {}
     lengths = [len(rows[number].ids) for number in numbers]
-    with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=None) as bar:
+    with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=len(rows) == 1 or None) as bar:
         for group in batches(lengths, lambda n, longest: _fits(subject, n, longest)):
             batch = subject.batch([rows[numbers[i]] for i in group])
             trace = capture(subject, batch, lambda logits: Goal(logits.argmax(-1)), wanted)

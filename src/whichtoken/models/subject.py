@@ -55,12 +55,18 @@ class Subject:
         if self.references is not None:
             self.check_library(self.references)
 
-    def with_references(self, library: ReferenceLibrary) -> "Subject":
-        return replace(self, references=library)
+    def with_references(self, library: ReferenceLibrary | str | Path) -> "Subject":
+        """The same with a reference library, or with the one in a folder."""
+        return replace(self, references=read(library) if isinstance(library, str | Path) else library)
 
     def check_library(self, library: ReferenceLibrary) -> None:
         """LibraryMismatch if it was made for another model."""
-        library.check_model(self.title, self.fingerprint(), self.n_layers)
+        if not isinstance(library, ReferenceLibrary):
+            found = type(library).__name__
+            raise BadSetting(
+                "references", found, "a ReferenceLibrary: wt.build_references or wt.load_references make it"
+            )
+        library.check_model(self.title, self.fingerprint(), self.n_layers, len(self.labels))
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -206,17 +212,18 @@ def load(
     *,
     revision: str | None = None,
     dtype: torch.dtype = torch.float32,
-    references: str | Path | None = None,
+    references: ReferenceLibrary | str | Path | None = None,
 ) -> Subject:
     """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision.
 
-    `references`: the folder of its reference library.
+    `references`: its reference library, or the folder of it.
     """
     if not isinstance(name, str | Path):
         raise BadSetting("name", name, "a folder, or a hub name")
     means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
     if means_folder and not Path(name).is_dir():
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
+    library = read(references) if isinstance(references, str | Path) else references  # before a long download
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
         model, report = AutoModelForSequenceClassification.from_pretrained(
@@ -229,7 +236,6 @@ def load(
         missing = ", ".join(sorted(report["missing_keys"]))
         raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as a classifier first")
     commit = getattr(model.config, "_commit_hash", None)
-    library = None if references is None else read(references)
     return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "", references=library)
 
 

@@ -1,6 +1,6 @@
 """Reference libraries: what they hold, how they are chosen, packed and stored. Models make them (models/library.py)."""
 
-from whichtoken.references.files import check_target, read, save_references
+from whichtoken.references.files import check_folder, read, save_references
 from whichtoken.references.library import Reference, ReferenceLibrary
 from whichtoken.references.packing import Activations, Packed, pack
 from whichtoken.references.recipe import PRESETS, Recipe
@@ -12,7 +12,7 @@ __all__ = [
     "Recipe",
     "Reference",
     "ReferenceLibrary",
-    "check_target",
+    "check_folder",
     "pack",
     "read",
     "save_references",

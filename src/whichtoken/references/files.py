@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.references.library import Reference, ReferenceLibrary
 from whichtoken.references.packing import Packed
 from whichtoken.references.recipe import Recipe
@@ -28,7 +28,9 @@ def save_references(library: ReferenceLibrary, folder: str | Path) -> None:
 
     A library that is there already is replaced; killed between the two renames, there is none.
     """
-    target = check_target(folder)
+    if not isinstance(library, ReferenceLibrary):
+        raise BadSetting("library", type(library).__name__, "a ReferenceLibrary; the folder comes second")
+    target = check_folder(folder)
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
     try:
         _write(library, partial)
@@ -37,8 +39,10 @@ def save_references(library: ReferenceLibrary, folder: str | Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def check_target(folder: str | Path) -> Path:
+def check_folder(folder: str | Path) -> Path:
     """Raise before long work what would fail after it: nothing but a library may be replaced."""
+    if not isinstance(folder, str | Path):
+        raise BadSetting("folder", folder, "a path")
     target = Path(folder).expanduser().absolute()
     if target.exists() and not (target / DESCRIPTION).is_file():
         raise UsageError(f"{target} exists and is not a reference library; choose another folder, or remove it")
@@ -53,9 +57,14 @@ def check_target(folder: str | Path) -> Path:
 
 def read(folder: str | Path) -> ReferenceLibrary:
     """Any library, whatever its model; `load_references` also checks that it fits."""
+    if not isinstance(folder, str | Path):
+        raise BadSetting("folder", type(folder).__name__, "the path of a stored reference library")
     path = Path(folder).expanduser()
-    found = _description(path / DESCRIPTION)
-    tensors = _tensors(path / ACTIVATIONS, found.pop("activations_blake2b", None))
+    try:
+        found = _description(path / DESCRIPTION)
+        tensors = _tensors(path / ACTIVATIONS, found.pop("activations_blake2b", None))
+    except OSError as error:
+        raise BadArtifact(f"{path} cannot be read: {error.strerror}") from error
     try:
         recipe = _made(Recipe, found.pop("recipe"))
         references = tuple(
@@ -66,9 +75,9 @@ def read(folder: str | Path) -> ReferenceLibrary:
         library: ReferenceLibrary = _made(
             ReferenceLibrary, {**values, "recipe": recipe, "references": references, "packed": packed}
         )
+        _check_shapes(path, library)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise BadArtifact(f"{path / DESCRIPTION}: {type(error).__name__}: {error}") from error
-    _check_shapes(path, library)
     return library
 
 
@@ -90,13 +99,16 @@ def _write(library: ReferenceLibrary, folder: Path) -> None:
     }
     text = json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1)
     (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+    # Readable for whom the user's new files are: safetensors and mkdtemp write for their owner only.
+    mode = (folder / DESCRIPTION).stat().st_mode
+    (folder / ACTIVATIONS).chmod(mode)
+    folder.chmod(mode | (mode & 0o444) >> 2)
     for path in (folder / ACTIVATIONS, folder / DESCRIPTION):
         with path.open("rb+") as file:
             os.fsync(file.fileno())  # the rename must not reach the disk before what it names
 
 
 def _replace(partial: Path, target: Path) -> None:
-    partial.chmod(0o755)  # mkdtemp's folders are for their owner only
     if not target.exists():
         partial.rename(target)
         return

@@ -36,8 +36,9 @@ class ReferenceLibrary:
     recipe: Recipe
     n_scanned: int  # texts of the corpus that were looked at
     n_short: int  # of which this many were too short
-    n_wrong: int  # and this many were classified wrongly and left out
-    references: tuple[tuple[Reference, ...], ...]  # for each label
+    n_labelled: int  # for how many the right class was known
+    n_wrong: int  # of which this many were classified wrongly and left out
+    references: tuple[tuple[Reference, ...], ...] = field(repr=False)  # for each label
     packed: tuple[Packed | None, ...] = field(repr=False)  # None where a class has no reference
 
     @property
@@ -49,24 +50,27 @@ class ReferenceLibrary:
     def __str__(self) -> str:
         return f"library {self.digest}"
 
-    def check_model(self, title: str, revision: str, n_layers: int) -> None:
+    def check_model(self, title: str, revision: str, n_layers: int, n_labels: int) -> None:
         made = f"this reference library was made for {self.model}"
         fix = "build one for this model: wt.build_references(subject, texts)"
         if n_layers != self.n_layers:
             raise LibraryMismatch(f"{made} with {self.n_layers} layers; {title} has {n_layers}; {fix}")
+        if n_labels != len(self.labels):
+            raise LibraryMismatch(f"{made} with {len(self.labels)} labels; {title} has {n_labels}; {fix}")
         if revision != self.revision:
             found = f"{title}, revision {revision[:20]}"
-            raise LibraryMismatch(f"{made}, revision {self.revision[:20]}; found {found}; {fix}")
+            raise LibraryMismatch(
+                f"{made}, revision {self.revision[:20]}; found {found} (weights, configuration and dtype count); {fix}"
+            )
 
     def of(self, label: int) -> tuple[Reference, ...]:
         """The references of one class, of which there must be one."""
         if not self.references[label]:
-            scanned = (
-                f"{self.n_scanned} texts were scanned, {self.n_short} too short, {self.n_wrong} classified wrongly"
-            )
+            wanted = "this" if self.recipe.rule == "same-class" else "another"
+            scanned = f"{self.n_scanned} texts scanned, {self.n_short} too short, {self._judged()}"
             raise UsageError(
                 f"the reference library has no reference for class {self.labels[label]!r}: no text that could be used "
-                f"is predicted as another class ({scanned}). Build it from more texts of the other classes, scan "
+                f"is predicted as {wanted} class ({scanned}). Build it from more texts of {wanted} class, scan "
                 "further (scan='all'), or allow wrongly classified ones (correct_only=False)"
             )
         return self.references[label]
@@ -92,7 +96,7 @@ class ReferenceLibrary:
 
     def subset(self, n: int) -> "ReferenceLibrary":
         """The first `n` references of each class."""
-        if n < 1:
+        if not isinstance(n, int) or n < 1:
             raise BadSetting("n", n, "at least 1")
         if self.recipe.compress == "mean":
             raise UsageError("a library with compress='mean' holds no single references; build one with another n")
@@ -121,7 +125,7 @@ class ReferenceLibrary:
         head = [
             f"reference library {self.digest} for {self.model}",
             f"rule {recipe.rule}, gamma {recipe.gamma:g}, {recipe.n} wanted per class; {self.n_scanned} texts scanned, "
-            f"{self.n_short} too short (under {recipe.min_tokens} tokens), {self.n_wrong} classified wrongly",
+            f"{self.n_short} too short (under {recipe.min_tokens} tokens), {self._judged()}",
             f"hidden states {layers}, {self._held()}, {self.n_bytes:,} bytes",
         ]
         rows = [("class", "references", "p of the class", "p < gamma", "tokens", "from")]
@@ -131,6 +135,11 @@ class ReferenceLibrary:
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
         return "\n".join([*head, *lines])
+
+    def _judged(self) -> str:
+        return (
+            f"{self.n_wrong} of {self.n_labelled} classified wrongly" if self.n_labelled else "right labels not known"
+        )
 
     def _held(self) -> str:
         kind = self.recipe.compress.partition(":")[0]

@@ -14,10 +14,12 @@ class Recipe:
     """Settings of `build_references`; p is the probability of the class that the references are for.
 
     `rule`: "gamma", texts with p < gamma, filled up with the lowest p when the corpus has fewer than `n`; "lowest", the
-    lowest p of all that was scanned; two controls: "random", any texts, and "same-class", the highest p.
-    `scan`: "full", until every class has `n` references (under "lowest": the whole corpus, because the lowest are only
-    known at its end); "all", the whole corpus; a number of texts; "first-full", until one class has had more than `n`
-    candidates, as the authors' code does. `seed` shuffles the corpus; None keeps its order.
+    lowest p of what was scanned; two controls: "random", any texts, and "same-class", the highest p instead. With more
+    than two classes, the best of each source class take turns.
+    `scan`: "full", until every class has `n` references under gamma, balanced over their source classes, or ten times
+    as far as it took to have `n` (under "lowest": the whole corpus, because the lowest are only known at its end);
+    "all", the whole corpus; a number of texts; "first-full", until one class has had more than `n` candidates, as the
+    authors' code does. `seed` shuffles the corpus; None keeps its order.
     `correct_only` leaves out texts that the model classifies wrongly, where labels are known.
     `layers`: block inputs, block outputs or both, as the method reads them. `mask_special` hides special tokens in the
     pass that makes the references. `compress`: "int8" and "lowrank:k" approximate each reference, "mean" keeps one mean
@@ -48,5 +50,5 @@ class Recipe:
 
 # The authors' code: the first texts of the corpus, in order; 50 kept for each class.
 PRESETS: Mapping[str, Mapping[str, object]] = {
-    "repo": {"rule": "lowest", "n": 50, "scan": "first-full", "seed": None},
+    "repo": {"rule": "lowest", "n": 50, "scan": "first-full", "seed": None, "dtype": "float32"},
 }
