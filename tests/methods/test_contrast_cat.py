@@ -284,9 +284,9 @@ def test_texts_of_different_classes_share_a_batch_and_may_have_different_numbers
     whole = library_of(subject)
     uneven = replace(
         whole,
-        references=tuple(found[: 2 + 2 * c] for c, found in enumerate(whole.references)),
+        references=tuple(found[: 6 - 2 * c] for c, found in enumerate(whole.references)),
         packed=tuple(
-            Packed({"values": p.tensors["values"][: 2 + 2 * c]}) for c, p in enumerate(whole.packed) if p is not None
+            Packed({"values": p.tensors["values"][: 6 - 2 * c]}) for c, p in enumerate(whole.packed) if p is not None
         ),
     )
     method = wt.method("contrast-cat", references=uneven)
@@ -296,7 +296,7 @@ def test_texts_of_different_classes_share_a_batch_and_may_have_different_numbers
     for text, found in zip(texts, together, strict=True):
         alone = wt.explain(subject, [text], [method])[0][method.label]
         assert alone.label == found.label
-        assert len(alone.details["drops"]) == 2 + 2 * subject.labels.index(alone.label)
+        assert len(alone.details["drops"]) == 6 - 2 * subject.labels.index(alone.label)
         assert found.scores == pytest.approx(alone.scores, rel=1e-9, abs=1e-12)
         assert found.details["survivors"] == alone.details["survivors"]
         assert found.details["evaluations"] == alone.details["evaluations"]
@@ -341,6 +341,8 @@ def test_two_lists_of_texts_have_two_names_and_what_has_one_name_is_refused() ->
     subject = subject_for()
     one, two = (wt.method("contrast-cat", references=texts) for texts in (CORPUS[:5], CORPUS[1:]))
     assert one.label != two.label
+    found = wt.explain(subject, [TEXT], [one, two], target=CLASS)[0]
+    assert found[one.label].details["library"] != found[two.label].details["library"]
     three, four = (
         wt.method("contrast-cat", references=changed(library_of(subject), lambda values, f=factor: f * values))
         for factor in (1, 2)
