@@ -26,7 +26,7 @@ class Refinement:
     steps_of: Literal["content", "all"]  # of which tokens the steps are shares
     threshold: float | str
     keep_last_token: bool
-    fallback: Literal["all", "best"]
+    fallback: Literal["best", "all"]  # which maps stand in when none reaches the threshold
 
 
 @dataclass(frozen=True)

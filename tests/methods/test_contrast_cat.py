@@ -91,7 +91,10 @@ def slow_contrast_cat(
     drops = [slow_drop(stock, (ids, types), special, scores, method) for scores in maps]
     mean = sum(drops) / len(drops)
     threshold = mean + math.sqrt(sum((drop - mean) ** 2 for drop in drops) / len(drops))
-    kept = [m for m, drop in zip(maps, drops, strict=True) if drop >= threshold - 1e-12] or maps
+    kept = [m for m, drop in zip(maps, drops, strict=True) if drop >= threshold - 1e-12]
+    if not kept and method.fallback == "best":
+        kept = [m for m, drop in zip(maps, drops, strict=True) if drop >= max(drops) - 1e-12]
+    kept = kept or maps
     return finished([sum(m[j] for m in kept) / len(kept) for j in range(n)], special, method), drops
 
 

@@ -41,7 +41,7 @@ class ContrastCAT(Method):
         default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
     )
     keep_last_token: bool = False
-    fallback: Literal["all", "best"] = "all"
+    fallback: Literal["best", "all"] = "best"
 
     name: ClassVar[str] = "contrast-cat"
     paper: ClassVar[str] = "Han et al., UAI 2025"
@@ -52,8 +52,9 @@ class ContrastCAT(Method):
             "scale_maps": True,
             "steps_of": "all",
             "keep_last_token": True,
+            "fallback": "all",
         },
-        "paper": {"layers": "outputs", "zero_special": False, "steps": "each"},
+        "paper": {"layers": "outputs", "zero_special": False, "steps": "each", "fallback": "all"},
     }
 
     @property

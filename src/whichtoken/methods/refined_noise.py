@@ -38,7 +38,7 @@ class RefinedNoise(Method):
         default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
     )
     keep_last_token: bool = False
-    fallback: Literal["all", "best"] = "all"
+    fallback: Literal["best", "all"] = "best"
 
     name: ClassVar[str] = "refined-noise"
     paper: ClassVar[str] = "control for Han et al., UAI 2025"
