@@ -191,3 +191,10 @@ def test_the_tokenizers_own_settings_are_restored(subject_of: SubjectOf) -> None
     finally:
         backend.no_truncation()
         backend.no_padding()
+
+
+def test_a_busy_group_takes_no_longer_rows() -> None:
+    lengths = [10] * 30 + [11] * 5 + [12] * 2 + [90]
+    groups = [[lengths[i] for i in group] for group in batches(lengths, lambda rows, longest: True)]
+    assert groups == [[10] * 30 + [11] * 5, [12] * 2 + [90]]  # 300 tokens are enough; 11 is near enough; 24 are not
+    assert list(batches([], lambda rows, longest: True)) == []

@@ -11,6 +11,7 @@ from torch import Tensor
 from whichtoken.errors import BadInput
 from whichtoken.words import Span
 
+BUSY = 256  # tokens
 LongTexts = Literal["truncate", "window", "error"]
 
 
@@ -176,10 +177,15 @@ def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
 
 
 def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[list[int]]:
-    """Indices in groups of similar length, such that `fits(rows, longest)`; one row is always taken."""
+    """Indices in groups of similar length, such that `fits(rows, longest)`; one row is always taken.
+
+    A group that is large enough to keep the processor busy takes no longer rows: padding is computed like any token.
+    """
     group: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if group and not fits(len(group) + 1, lengths[index]):
+        shortest = lengths[group[0]] if group else 0
+        padded = len(group) * shortest >= BUSY and lengths[index] > 1.1 * shortest
+        if group and (padded or not fits(len(group) + 1, lengths[index])):
             yield group
             group = []
         group.append(index)
