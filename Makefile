@@ -23,6 +23,7 @@ format: $(READY)        ## put the code into the form that `check` wants
 
 bench: $(READY)         ## speed ratios on this machine, written to benchmarks/results/
 	@$(BIN)/python benchmarks/single_pass.py
+	@$(BIN)/python benchmarks/contrast_cat.py
 
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv (once)"
