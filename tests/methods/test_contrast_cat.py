@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Stock:
     kind: str
     labels: int
 
-    @property
+    @cached_property
     def model(self) -> Any:
         return model_of(self.kind, "eager", self.labels)
 
@@ -69,21 +69,24 @@ def slow_contrast_cat(
         tensor.retain_grad()
     out.logits[0, CLASS].backward()
     shift = 0 if method.layers == "inputs" else 1
+    attentions = [a[0].detach().numpy() for a in out.attentions]
+    features = [h[0].detach().numpy() for h in out.hidden_states]
+    grads = [h.grad[0].numpy() for h in out.hidden_states]
     maps = []
     for reference in references:
         other = stock.encoded(reference)
-        states = stock.run(other["input_ids"], other.get("token_type_ids")).hidden_states
+        reference_pass = stock.run(other["input_ids"], other.get("token_type_ids"))
+        states = [h[0].detach().numpy() for h in reference_pass.hidden_states]
         scores = []
         for j in range(n):
             total = 0.0
-            for layer, attention in enumerate(out.attentions):
-                heads = attention.shape[1]
-                alpha = sum(float(attention[0, h, i, j].detach()) for h in range(heads) for i in range(n)) / (heads * n)
-                feature = out.hidden_states[layer + shift]
-                their = states[layer + shift][0].detach()
+            for layer, attention in enumerate(attentions):
+                heads = len(attention)
+                alpha = sum(attention[h, i, j] for h in range(heads) for i in range(n)) / (heads * n)
+                feature, grad, their = (x[layer + shift] for x in (features, grads, states))
                 for d in range(feature.shape[-1]):
-                    contrast = float(feature[0, j, d].detach()) - (float(their[j, d]) if j < len(their) else 0.0)
-                    total += alpha * float(feature.grad[0, j, d]) * contrast
+                    contrast = feature[j, d] - (their[j, d] if j < len(their) else 0.0)
+                    total += alpha * grad[j, d] * contrast
             scores.append(total)
         maps.append(scaled(scores) if method.scale_maps else scores)
     if not method.refine:
@@ -113,12 +116,12 @@ def slow_drop(stock: Stock, inputs: Any, special: list[bool], scores: list[float
     for count in counts:
         gone = [j for j in order if not special[j]][:count]
         left = [j for j in range(n) if j not in gone]
-        lost.append(slow_probability(stock, ids[0], types) - slow_probability(stock, ids[0], types, left))
+        lost.append(slow_probability(stock, ids[0], types, range(n)) - slow_probability(stock, ids[0], types, left))
     return sum(lost) / len(lost)
 
 
-def slow_probability(stock: Stock, ids: Tensor, types: Tensor | None, left: list[int] | None = None) -> float:
-    kept = list(range(len(ids))) if left is None else left
+def slow_probability(stock: Stock, ids: Tensor, types: Tensor | None, left: Sequence[int]) -> float:
+    kept = list(left)
     chosen = ids[kept][None] if kept else torch.tensor([[KINDS[stock.kind].tokenizer().eos_token_id]])
     kinds = None if types is None else types[:, kept]
     with torch.no_grad():

@@ -31,6 +31,9 @@ class ModelProbe:
     perturbation: Perturbation = field(default_factory=Delete)
 
     # What was asked before, by this method or by another one of the same batch, is not asked again.
+    _left_by: dict[tuple[int, bytes], tuple[int, Row]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _known: dict[tuple[int, Row], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
@@ -63,13 +66,14 @@ class ModelProbe:
         return capture(self.subject, self.batch, lambda logits: self.goal, needs, embeddings)
 
     def _asked(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[tuple[int, Row]]:
-        if not len(patterns):
-            return []
-        different, which = torch.unique(patterns, dim=0, return_inverse=True)
-        left = [self._left(row, pattern) for pattern in different]
-        return [left[i] for i in which.tolist()]
+        """What each pattern leaves; worked out once for each."""
+        names = [(row, pattern.tobytes()) for pattern in patterns.cpu().numpy()]
+        for name, pattern in zip(names, patterns, strict=True):
+            if name not in self._left_by:
+                self._left_by[name] = self._left(row, pattern)
+        return [self._left_by[name] for name in names]
 
-    def _left(self, row: int, pattern: Bool[Tensor, " token"]) -> tuple[int, Row]:
+    def _left(self, row: int, pattern: Tensor) -> tuple[int, Row]:
         """What the model sees of a row when a pattern is kept."""
         real = self.batch.mask[row]
         ids, special = self.batch.ids[row][real], self.batch.special[row][real]
