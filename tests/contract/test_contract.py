@@ -92,11 +92,10 @@ def test_the_models_attention_implementation_does_not_matter(kind: str) -> None:
 
 
 @each_kind
-@each_method
-def test_the_model_is_left_as_found(kind: str, label: str) -> None:
+def test_the_model_is_left_as_found(kind: str) -> None:
     subject = subject_for(kind, None)
     before = state_of(subject)
-    explained(kind, [label], INPUTS[:2])
+    explained(kind, LABELS, INPUTS[:2])
     assert state_of(subject) == before
 
 
