@@ -16,6 +16,8 @@ from whichtoken.ops import minmax_maps
 from whichtoken.trace import Probe, Trace
 
 Steps = int | Literal["each"] | tuple[float, ...]
+STEPS_ALLOWED = {"least": 1, "shares": True}  # metadata of the methods' settings
+THRESHOLD_ALLOWED = {"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import whichtoken as wt
 from whichtoken.errors import BadSetting, LibraryMismatch, UsageError
+from whichtoken.ops import attended_gradient
 from whichtoken.references import Packed, ReferenceLibrary
 
 Array = NDArray[np.float64]
@@ -383,6 +384,13 @@ def test_half_precision_ranks_as_double_does() -> None:
         assert max(map(abs, a.scores)) < 1e-3
         sizes = [max(map(abs, x.details["drops"])) for x in (a, b)]
         assert sizes[1] == pytest.approx(sizes[0], rel=0.2)
+
+
+def test_small_products_do_not_vanish_in_half_precision() -> None:
+    attention = torch.full((1, 1, 2, 2), 1e-3, dtype=torch.float16)
+    grad = torch.full((1, 2, 3), 1e-5, dtype=torch.float16)
+    found = attended_gradient([attention], [grad], torch.tensor([2]))
+    assert found.flatten().tolist() == pytest.approx([1e-8] * 6, rel=0.02)  # half precision ends at 6e-8
 
 
 def test_a_grid_survives_the_way_through_json() -> None:

@@ -135,7 +135,7 @@ def test_batches_are_sorted_by_length_and_keep_the_budget(
     probe = probe_of(subject, TEXTS)
     patterns = random_patterns(probe, 12)
     expected = probe.keep(patterns)
-    monkeypatch.setattr("whichtoken.models.probe.TOKENS_PER_BATCH", 30)
+    monkeypatch.setattr("whichtoken.models.subject.TOKENS_PER_BATCH", 30)
     shapes: list[tuple[int, ...]] = []
     hook = subject.model.base_model.register_forward_pre_hook(
         lambda module, args, kwargs: shapes.append(tuple((args[0] if args else kwargs["input_ids"]).shape)),

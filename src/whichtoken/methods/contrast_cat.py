@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from whichtoken.contrast import Align, Choice, overlaps
 from whichtoken.ops import attended_gradient, layer_dot
 from whichtoken.references import ReferenceLibrary
-from whichtoken.refinement import Maps, Refinement, Steps, combine
+from whichtoken.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -35,11 +35,9 @@ class ContrastCAT(Method):
     align: Align = "position"
     scale_maps: bool = False
     refine: bool = True
-    steps: Steps = field(default=9, metadata={"least": 1, "shares": True})
+    steps: Steps = field(default=9, metadata=STEPS_ALLOWED)
     steps_of: Literal["content", "all"] = "content"
-    threshold: float | str = field(
-        default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
-    )
+    threshold: float | str = field(default="mean+std", metadata=THRESHOLD_ALLOWED)
     keep_last_token: bool = False
     fallback: Literal["best", "all"] = "best"
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from whichtoken.methods.contrast_cat import ContrastCAT
 from whichtoken.ops import attended_gradient, layer_dot
-from whichtoken.refinement import Maps, Refinement, Steps, combine
+from whichtoken.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -32,11 +32,9 @@ class RefinedNoise(Method):
     mask_special: bool = False
     zero_special: bool = True
     scale_maps: bool = False
-    steps: Steps = field(default=9, metadata={"least": 1, "shares": True})
+    steps: Steps = field(default=9, metadata=STEPS_ALLOWED)
     steps_of: Literal["content", "all"] = "content"
-    threshold: float | str = field(
-        default="mean+std", metadata={"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
-    )
+    threshold: float | str = field(default="mean+std", metadata=THRESHOLD_ALLOWED)
     keep_last_token: bool = False
     fallback: Literal["best", "all"] = "best"
 

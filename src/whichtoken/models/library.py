@@ -38,7 +38,6 @@ from whichtoken.targets import Goal, label_index
 from whichtoken.trace import Needs, Site, View
 from whichtoken.typed import build
 
-TOKENS_PER_BATCH = 8192
 TEXTS_AT_ONCE = 256
 
 SAMPLES_KEPT = 8  # libraries made of a method's texts that are remembered for each model
@@ -124,7 +123,7 @@ def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], coun
     shelves = [Shelf(label, recipe, sources) for label in labels]
     counts = _scan(subject, recipe, shelves, _Corpus(examples, count))
     chosen = [shelf.chosen() for shelf in shelves]
-    _check_labels(subject, recipe, counts)
+    _check_labels(subject, counts)
     if not any(chosen):
         raise BadInput(
             f"no text can serve as a reference: {counts['n_scanned']} texts, {counts['n_short']} shorter than "
@@ -154,7 +153,7 @@ class _Corpus:
 def _scan(subject: Subject, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus) -> dict[str, int]:
     """Offer text after text to every class, until the recipe says to stop."""
     counts = {"n_scanned": 0, "n_short": 0, "n_labelled": 0, "n_wrong": 0}
-    limit = recipe.candidate_limit
+    limit = recipe.scan if isinstance(recipe.scan, int) else None
     buffer = BUFFER if limit is None else min(BUFFER, 10 * limit)  # a short scan need not read far ahead
     source = corpus.examples if recipe.seed is None else shuffled(corpus.examples, recipe.seed, buffer)
     checked = False
@@ -215,7 +214,7 @@ def _is_right(subject: Subject, example: Example, candidate: Candidate) -> bool 
         ) from error
 
 
-def _check_labels(subject: Subject, recipe: Recipe, counts: dict[str, int]) -> None:
+def _check_labels(subject: Subject, counts: dict[str, int]) -> None:
     """A model that is wrong more often than chance has not learnt, or its labels have another order."""
     chance = 1 - 1 / max(2, len(subject.labels))
     if counts["n_labelled"] >= 50 and counts["n_wrong"] > chance * counts["n_labelled"]:
@@ -253,16 +252,12 @@ def _rows(subject: Subject, texts: Sequence[tuple[str, ...]]) -> list[Row | None
 
 def _probabilities(subject: Subject, rows: Sequence[Row]) -> list[Tensor]:
     found: dict[int, Tensor] = {}
-    for group in batches([len(row.ids) for row in rows], lambda n, longest: _fits(subject, n, longest)):
+    for group in batches([len(row.ids) for row in rows], subject.fits):
         p = subject.link.probabilities(subject.logits(subject.batch([rows[i] for i in group])))
         if not p.isfinite().all():
             raise NotFinite(f"{subject.title} gives NaN or infinite logits for a text of the corpus")
         found.update(zip(group, p.cpu(), strict=True))
     return [found[i] for i in range(len(rows))]
-
-
-def _fits(subject: Subject, rows: int, longest: int) -> bool:
-    return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and subject.batches_of_one)
 
 
 def _layers(recipe: Recipe, n_layers: int) -> range:
@@ -302,7 +297,7 @@ def _hidden_states(subject: Subject, recipe: Recipe, rows: dict[int, Row]) -> di
     found: dict[int, Tensor] = {}
     lengths = [len(rows[number].ids) for number in numbers]
     with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=len(rows) == 1 or None) as bar:
-        for group in batches(lengths, lambda n, longest: _fits(subject, n, longest)):
+        for group in batches(lengths, subject.fits):
             batch = subject.batch([rows[numbers[i]] for i in group])
             trace = capture(subject, batch, lambda logits: Goal(logits.argmax(-1)), wanted)
             states = torch.stack(trace.value(Site.HIDDEN)[layers.start : layers.stop], 1).cpu()

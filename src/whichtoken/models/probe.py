@@ -18,8 +18,6 @@ from whichtoken.references import ReferenceLibrary
 from whichtoken.targets import Goal
 from whichtoken.trace import Needs, Site, Trace, needs
 
-TOKENS_PER_BATCH = 8192
-
 
 @dataclass(frozen=True)
 class ModelProbe:
@@ -97,10 +95,7 @@ class ModelProbe:
         return next((token for token in stand_ins if token is not None), 0)
 
     def _evaluate(self, sequences: list[tuple[int, Row]]) -> None:
-        def fits(rows: int, longest: int) -> bool:
-            return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and self.subject.batches_of_one)
-
-        for group in batches([len(row.ids) for _, row in sequences], fits):
+        for group in batches([len(row.ids) for _, row in sequences], self.subject.fits):
             logits = self.subject.logits(self.subject.batch([sequences[i][1] for i in group]))
             if not logits.isfinite().all():
                 raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a shortened text")

@@ -25,6 +25,8 @@ from whichtoken.perturb import Fillers
 from whichtoken.references import ReferenceLibrary, read
 from whichtoken.targets import Link
 
+TOKENS_PER_BATCH = 8192
+
 _locks: WeakKeyDictionary[Any, RLock] = WeakKeyDictionary()  # of models and of tokenizers
 _hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # what was hashed, and its hash
 _making_locks = Lock()
@@ -179,6 +181,10 @@ class Subject:
             wanted = "a sequence-classification head (AutoModelForSequenceClassification)"
             raise UnsupportedModel(f"{type(self.model).__name__} gives {found}; whichtoken needs {wanted}")
         return logits
+
+    def fits(self, rows: int, longest: int) -> bool:
+        """Whether a batch without gradients may be this large."""
+        return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and self.batches_of_one)
 
     def logits(self, batch: Batch) -> Float[Tensor, "batch label"]:
         """Without gradients, and with fused attention where the model has it."""

@@ -42,11 +42,6 @@ class Recipe:
     )
     keep_text: bool = False
 
-    @property
-    def candidate_limit(self) -> int | None:
-        """Texts to scan at most; None for no limit."""
-        return self.scan if isinstance(self.scan, int) else None
-
 
 # The authors' code: the first texts of the corpus, in order; 50 kept for each class.
 PRESETS: Mapping[str, Mapping[str, object]] = {
