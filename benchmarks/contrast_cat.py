@@ -80,12 +80,12 @@ def measured(subject: wt.Subject, length: int, references: int) -> list[str]:
         start = perf_counter()
         probe = ModelProbe(subject, batch, goal)
         how = Refinement(9, "all", "mean+std", True, "all")
-        mine, details = combine(Maps(maps, torch.ones(maps.shape[:2], dtype=torch.bool), True), trace, probe, how)
+        found = combine(Maps(maps, torch.ones(maps.shape[:2], dtype=torch.bool), True), trace, probe, how)
         ours = perf_counter() - start
     start = perf_counter()
     theirs, count = plain_loop(subject, trace, int(goal.toward), maps)
     loop = perf_counter() - start
-    distinct, difference = details[0]["evaluations"], float((mine[0] - theirs).abs().max())
+    distinct, difference = found.details[0]["evaluations"], float((found.scores[0] - theirs).abs().max())
     cells = [length, count, distinct, f"{loop / ours:.1f} x", f"{sum(rows) / len(rows):.0f}", f"{difference:.0e}"]
     return [str(cell) for cell in cells]
 
@@ -93,8 +93,8 @@ def measured(subject: wt.Subject, length: int, references: int) -> list[str]:
 def maps_of(trace: Trace, library: wt.ReferenceLibrary, references: int) -> Tensor:
     states, grads = trace.value(Site.HIDDEN)[:-1], trace.grad(Site.HIDDEN)[:-1]
     weights = attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths)
-    seen = overlaps(weights, trace, library, Choice(references, "position", slice(0, -1))).values
-    return minmax_maps(layer_dot(weights, states)[:, None, :] - seen, trace.mask)
+    seen = overlaps(weights, trace, library, Choice(references, "position", slice(0, -1))).layers.sum(2)
+    return minmax_maps(layer_dot(weights, states).sum(1)[:, None, :] - seen, trace.mask)
 
 
 def plain_loop(subject: wt.Subject, trace: Trace, label: int, maps: Tensor) -> tuple[Tensor, int]:

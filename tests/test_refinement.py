@@ -55,8 +55,8 @@ def run(maps: list[Any], worth: list[Any], how: Refinement | None = HOW, **optio
     trace = trace_of(options.get("special", []), [len(worth)])
     probe = Additive(torch.tensor([worth], dtype=torch.float64), trace.special)
     real = torch.ones(values.shape[:2], dtype=torch.bool)
-    scores, details = combine(Maps(values, real, options.get("scaled", False)), trace, probe, how)
-    return scores[0].tolist(), details[0], probe
+    found = combine(Maps(values, real, options.get("scaled", False)), trace, probe, how)
+    return found.scores[0].tolist(), found.details[0], probe
 
 
 def test_the_map_that_deletes_best_is_kept() -> None:
@@ -181,6 +181,6 @@ def test_texts_with_fewer_maps_are_not_touched_by_the_padding(maps: list[list[in
     real = torch.arange(len(maps) + more)[None] < len(maps)
     alone = combine(Maps(values, real[:, : len(maps)], False), trace, probe, HOW)
     together = combine(Maps(padded, real, False), trace, probe, HOW)
-    torch.testing.assert_close(alone[0], together[0])
-    for key, value in alone[1][0].items():
-        assert together[1][0][key] == pytest.approx(value)
+    torch.testing.assert_close(alone.scores, together.scores)
+    for key, value in alone.details[0].items():
+        assert together.details[0][key] == pytest.approx(value)

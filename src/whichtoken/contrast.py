@@ -26,7 +26,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Overlaps:
-    values: Float[Tensor, "batch map token"]
+    layers: Float[Tensor, "batch map layer token"]
     real: Bool[Tensor, "batch map"]  # False where a text's class has fewer references than another's
     details: tuple[dict[str, object], ...]
 
@@ -34,18 +34,18 @@ class Overlaps:
 def overlaps(
     weights: Float[Tensor, "batch layer token dim"], trace: Trace, library: ReferenceLibrary, choice: Choice
 ) -> Overlaps:
-    """For each reference of each text's class, sum over layers < weights[j], R[j] >: one contraction for each class."""
-    n_tokens = trace.mask.shape[1]
+    """For each reference of each text's class and each layer < weights[j], R[j] >: one contraction for each class."""
+    n_layers, n_tokens = weights.shape[1:3]
     used = {label: _used(library, label, trace.lengths, choice) for label in sorted(set(trace.label.tolist()))}
     widest = max(index.shape[1] for index in used.values())
-    values = weights.new_zeros(len(weights), widest, n_tokens)
+    values = weights.new_zeros(len(weights), widest, n_layers, n_tokens)
     real = torch.zeros(len(weights), widest, dtype=torch.bool, device=weights.device)
     for label, index in used.items():
         rows = (trace.label == label).nonzero()[:, 0]
         mine = index[rows]
         held = library.read(label, choice.layers, int(mine.max()) + 1, n_tokens, weights)
-        seen = torch.einsum("bltd,rltd->brt", weights[rows], held)
-        values[rows, : mine.shape[1]] = seen.gather(1, mine[:, :, None].expand(-1, -1, n_tokens))
+        seen = torch.einsum("bltd,rltd->brlt", weights[rows], held)
+        values[rows, : mine.shape[1]] = seen.gather(1, mine[:, :, None, None].expand(-1, -1, n_layers, n_tokens))
         real[rows, : mine.shape[1]] = True
     details = tuple(
         {

@@ -7,7 +7,7 @@ import csv
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ class Example:
 
     texts: tuple[str, ...]
     label: object = None
+    where: str = field(default="", compare=False)  # it was found: the file, and the row or line
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,19 @@ def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] 
     place = f"{source}, " if isinstance(source, str | Path) else ""
     found = _examples(rows, wanted, place)
     return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
+
+
+def check_texts(texts: Any, where: str) -> tuple[str, ...]:
+    """One or two texts with something in them, or BadInput that says which one is wrong and why."""
+    checked = _checked(texts, where)
+    for text in checked:
+        if not text.strip():
+            raise BadInput(f"{where} has an empty text, {text!r:.20}; remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(f"{where} is not valid Unicode ({error}); decode it with errors='replace'") from error
+    return checked
 
 
 def shuffled(items: Iterable[_T], seed: int, buffer: int) -> Iterator[_T]:
@@ -93,8 +107,7 @@ def _examples(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> 
         if columns.texts or columns.label:
             named = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
             raise BadInput(f"{where} is {row!r:.40}, which has no columns; columns {named} were asked for")
-        texts = tuple(row) if isinstance(row, tuple | list) else (row,)
-        yield Example(_checked(texts, where))
+        yield Example(_checked(row, where), where=where)
 
 
 def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> Example:
@@ -107,12 +120,13 @@ def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> Example:
     for name in (*names, *([] if label is None else [label])):
         if name not in row:
             raise BadInput(f"{where}: no column {name!r}; there are {known}")
-    return Example(_checked(tuple(row[name] for name in names), where), None if label is None else row[label])
+    return Example(_checked(tuple(row[name] for name in names), where), None if label is None else row[label], where)
 
 
-def _checked(texts: tuple[Any, ...], where: str) -> tuple[str, ...]:
+def _checked(found: Any, where: str) -> tuple[str, ...]:
+    texts = tuple(found) if isinstance(found, tuple | list) else (found,)
     if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
-        raise BadInput(f"{where} is {texts!r:.80}; expected a text, or a pair of texts")
+        raise BadInput(f"{where} is {found!r:.80}; expected a text, or a pair of texts")
     return texts
 
 
@@ -123,7 +137,7 @@ def _with_labels(examples: Iterator[Example], labels: Iterable[Any]) -> Iterator
         label = next(rest, missing)
         if label is missing:
             raise BadInput(f"there are {number} labels, and more texts than that; give as many of each")
-        yield Example(example.texts, label)
+        yield replace(example, label=label)
     if next(rest, missing) is not missing:
         raise BadInput("there are more labels than texts; give as many of each")
 

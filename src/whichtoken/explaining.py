@@ -5,13 +5,15 @@ each method turns that pass into scores. (The module is not called `explain`, so
 the function.)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter
-from typing import SupportsIndex, get_args
+from typing import Any, SupportsIndex, get_args
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from whichtoken.errors import BadSetting, NotFinite, UsageError
 from whichtoken.models import (
@@ -21,6 +23,7 @@ from whichtoken.models import (
     ModelProbe,
     Row,
     Subject,
+    as_inputs,
     batches,
     capture,
     window_row,
@@ -31,6 +34,7 @@ from whichtoken.targets import Goal, Predicted, Target, as_target, check_target,
 from whichtoken.trace import Method, Needs, Site, Trace, View, written
 
 TOKENS_PER_BATCH = 4096
+TEXTS_AT_ONCE = 128  # that are encoded and sorted by length together, so that any number can be asked for
 PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of attention: 0.5 GB in float32, a few times that in a pass
 
 
@@ -42,7 +46,8 @@ class _Job:
     methods: Mapping[str, Method]
     passes: Mapping[View, Needs]  # the plain view first: it decides what is explained
     target: Target
-    documents: Sequence[Document]
+    long: LongTexts
+    layers: bool
     revision: str
 
     def fits(self, rows: int, longest: int) -> bool:
@@ -57,16 +62,18 @@ class _Job:
 class _Piece:
     """One window of a document, as the model sees it."""
 
-    number: int  # of the document
+    number: int  # of the input
     row: Row
+    alone: bool  # the document has no other window
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """For which inputs a pass was made, and how long it took."""
+    """For which inputs a pass was made, how long it took, and whether layers are wanted."""
 
     numbers: Sequence[int]
     seconds: float
+    layers: bool
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class _Scored:
 
     scores: tuple[float, ...]
     details: Mapping[str, object]
+    layers: tuple[tuple[float, ...], ...]
     seconds: float
 
 
@@ -93,14 +101,28 @@ def explain(
     methods: Iterable[str | Method] = ("attcat",),
     target: Target | SupportsIndex | str | None = None,
     long: LongTexts = "truncate",
+    layers: bool = False,
 ) -> list[dict[str, Attribution]]:
     """For each input, in order, the attribution of each method.
 
     `methods`: names, names with a preset ("attcat@repo"), or what `whichtoken.method` returns. Results are keyed by
     the string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or
     name, or `Contrast(a, b)`. `long`: texts over the model's limit are cut ("truncate"; the result counts the tokens
-    cut), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
+    cut), explained in overlapping windows whose scores are averaged ("window"), or refused ("error"). `layers`: keep
+    what each layer adds, for the methods that are sums over layers.
     """
+    return list(explain_each(subject, inputs, methods, target, long, layers))
+
+
+def explain_each(
+    subject: Subject,
+    inputs: Iterable[str | tuple[str, str]],
+    methods: Iterable[str | Method] = ("attcat",),
+    target: Target | SupportsIndex | str | None = None,
+    long: LongTexts = "truncate",
+    layers: bool = False,
+) -> Iterator[dict[str, Attribution]]:
+    """As `explain`, one result after the other: inputs are read as they are needed and may be endless."""
     if not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
     if long not in get_args(LongTexts):
@@ -108,28 +130,40 @@ def explain(
     wanted = as_target(target)
     check_target(wanted, subject.labels)
     chosen = _methods(methods)
-    with torch.inference_mode(False):  # tensors made under it could never enter a graph
-        documents = subject.encode(inputs, long)
-        job = _Job(subject, chosen, _passes(chosen.values()), wanted, documents, subject.fingerprint())
-        answers = _answers(job)
-    pairs = list(zip(documents, answers, strict=True))
-    return [{key: _attribution(job, key, document, parts) for key in chosen} for document, parts in pairs]
+    job = _Job(subject, chosen, _passes(chosen.values()), wanted, long, layers, subject.fingerprint())
+    return _each(job, as_inputs(inputs))
 
 
-def _answers(job: _Job) -> list[list[_Answer]]:
+def _each(job: _Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
+    total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
+    with tqdm(total=total, desc="explaining", unit=" texts", disable=None, delay=1, leave=False) as bar:
+        while chunk := list(islice(rest, TEXTS_AT_ONCE)):
+            with torch.inference_mode(False):  # tensors made under it could never enter a graph
+                documents = job.subject.encode(chunk, job.long, first)
+                answers = _answers(job, documents, first, bar)
+            for document, parts in zip(documents, answers, strict=True):
+                yield {key: _attribution(job, key, document, parts) for key in job.methods}
+            first += len(chunk)
+
+
+def _answers(job: _Job, documents: Sequence[Document], first: int, bar: Any) -> list[list[_Answer]]:
     """For each document, the answers for its windows."""
     pieces = [
-        _Piece(number, window_row(document, window))
-        for number, document in enumerate(job.documents)
+        _Piece(number, window_row(document, window), len(document.windows) == 1)
+        for number, document in enumerate(documents, first)
         for window in document.windows
     ]
     classes = _classes_of_long_texts(job, pieces) if isinstance(job.target, Predicted) else {}
     answers: dict[int, _Answer] = {}
+    waiting = {piece.number for piece in pieces}
     for group in batches([len(piece.row.ids) for piece in pieces], job.fits):
         answers.update(zip(group, _answer(job, [pieces[i] for i in group], classes), strict=True))
-    found: list[list[_Answer]] = [[] for _ in job.documents]
+        done = waiting & {pieces[i].number for i in group}
+        waiting -= done
+        bar.update(len(done))
+    found: list[list[_Answer]] = [[] for _ in documents]
     for index, piece in enumerate(pieces):
-        found[piece.number].append(answers[index])
+        found[piece.number - first].append(answers[index])
     return found
 
 
@@ -162,7 +196,7 @@ def _passes(methods: Iterable[Method]) -> dict[View, Needs]:
 
 def _classes_of_long_texts(job: _Job, pieces: Sequence[_Piece]) -> dict[int, int]:
     """A text in several windows has one prediction: the class with the highest mean probability over them."""
-    long = [piece for piece in pieces if len(job.documents[piece.number].windows) > 1]
+    long = [piece for piece in pieces if not piece.alone]
     sums: dict[int, Tensor] = {}
     for group in batches([len(piece.row.ids) for piece in long], job.fits):
         batch = job.subject.batch([long[i].row for i in group])
@@ -189,12 +223,12 @@ def _answer(job: _Job, pieces: Sequence[_Piece], classes: Mapping[int, int]) -> 
     goal = choose(trace.logits)
     probability = goal.probability(trace.logits, job.subject.link).tolist()
     probe = ModelProbe(job.subject, batch, goal)
-    scored = _score_view(job, View(), trace, probe, _Asked(numbers, perf_counter() - start))
+    scored = _score_view(job, View(), trace, probe, _Asked(numbers, perf_counter() - start, job.layers))
     for view in [view for view in job.passes if view != View()]:
         del trace  # two views need not be in memory together
         start = perf_counter()
         trace = capture(job.subject, batch, lambda logits: goal, job.passes[view])
-        scored |= _score_view(job, view, trace, probe, _Asked(numbers, perf_counter() - start))
+        scored |= _score_view(job, view, trace, probe, _Asked(numbers, perf_counter() - start, job.layers))
     return [
         _Answer(_label(job, goal, i), probability[i], {key: rows[i] for key, rows in scored.items()})
         for i in range(len(pieces))
@@ -209,14 +243,20 @@ def _score_view(job: _Job, view: View, trace: Trace, probe: ModelProbe, asked: _
 def _score(method: Method, trace: Trace, probe: ModelProbe, asked: _Asked) -> list[_Scored]:
     start = perf_counter()
     found = method(trace.restrict(method.needs), probe)
-    rows = [tokens[:length] for tokens, length in zip(found.tokens, trace.lengths.tolist(), strict=True)]
+    lengths = trace.lengths.tolist()
+    rows = [tokens[:length] for tokens, length in zip(found.tokens, lengths, strict=True)]
+    terms = found.layers.tolist() if found.layers is not None and asked.layers else [()] * len(rows)
+    layers = [tuple(tuple(layer[:length]) for layer in of_row) for of_row, length in zip(terms, lengths, strict=True)]
     for number, row in zip(asked.numbers, rows, strict=True):
         if not row.isfinite().all():
             at = _first_bad(trace) or "none of its tensors, so in the method itself"
             raise NotFinite(f"{method.label} gives NaN or infinite scores for input {number}; first found in {at}")
     seconds = (asked.seconds + perf_counter() - start) / len(rows)
     details: Sequence[Mapping[str, object]] = found.details or [{}] * len(rows)
-    return [_Scored(tuple(row.tolist()), dict(d), seconds) for row, d in zip(rows, details, strict=True)]
+    return [
+        _Scored(tuple(row.tolist()), dict(about), summands, seconds)
+        for row, about, summands in zip(rows, details, layers, strict=True)
+    ]
 
 
 def _check_logits(job: _Job, batch: Batch, numbers: Sequence[int], logits: Tensor) -> None:
@@ -268,8 +308,13 @@ def _attribution(job: _Job, key: str, document: Document, answers: Sequence[_Ans
         n_cut=document.n_cut,
         n_windows=len(parts),
         details=details,
+        layers=parts[0].layers if single else _merged_layers(document, [part.layers for part in parts]),
         seconds=sum(part.seconds for part in parts),
     )
+
+
+def _merged_layers(document: Document, parts: Sequence[tuple[tuple[float, ...], ...]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(_merged(document, terms) for terms in zip(*parts, strict=True))
 
 
 def _merged(document: Document, parts: Sequence[Sequence[float]]) -> tuple[float, ...]:

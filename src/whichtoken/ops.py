@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadSetting
+from whichtoken.trace import Scores
 
 Axis = Literal["query", "key", "readout"]  # which token a query-key matrix is about
 
@@ -39,9 +40,15 @@ def attended_gradient(
 
 def layer_dot(
     weights: Float[Tensor, "batch layer token dim"], features: Sequence[Float[Tensor, "batch token dim"]]
-) -> Float[Tensor, "batch token"]:
-    """Dot products token by token, summed over layers."""
-    return torch.einsum("bltd,bltd->bt", weights, torch.stack(tuple(features), 1).to(weights.dtype))
+) -> Float[Tensor, "batch layer token"]:
+    """Dot products token by token, for each layer."""
+    return torch.einsum("bltd,bltd->blt", weights, torch.stack(tuple(features), 1).to(weights.dtype))
+
+
+def summed(layers: Float[Tensor, "batch layer token"], zeroed: Bool[Tensor, "batch token"] | None = None) -> Scores:
+    """Scores that are a sum over layers; 0 at the tokens `zeroed`."""
+    kept = layers if zeroed is None else layers.masked_fill(zeroed[:, None, :], 0)
+    return Scores(kept.sum(1), layers=kept)
 
 
 def readout_row(
@@ -56,12 +63,15 @@ def mean_over(
     axis: Axis,
     readout: Float[Tensor, "batch query"],
     lengths: Int[Tensor, " batch"],
-) -> Float[Tensor, "batch token"]:
-    """Mean over layers, heads and the other axis, or the read-out row of the mean over layers and heads."""
-    mean = torch.stack([layer.mean(1) for layer in layers]).mean(0)
+) -> Float[Tensor, "batch layer token"]:
+    """Mean over heads and the other axis, or the read-out row of the mean over heads; each layer's share of the mean.
+
+    Their sum over layers is the mean over layers.
+    """
+    means = torch.stack([layer.mean(1) for layer in layers], 1) / len(layers)
     if axis == "readout":
-        return readout_row(mean, readout)
-    return mean.sum(2 if axis == "query" else 1) / lengths[:, None]
+        return torch.einsum("blqk,bq->blk", means, readout)
+    return means.sum(3 if axis == "query" else 2) / lengths[:, None, None]
 
 
 def from_layer(blocks: Sequence[Tensor], start_layer: int) -> Sequence[Tensor]:

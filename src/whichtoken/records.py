@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from whichtoken.errors import BadArtifact
@@ -35,6 +35,7 @@ class Attribution:
     n_cut: int  # content tokens that the model's length limit cut off
     n_windows: int  # over how many windows the scores are averaged
     details: Mapping[str, Any] = field(default_factory=dict)
+    layers: tuple[tuple[float, ...], ...] = ()  # if asked for: the terms of a method that is a sum over layers
     seconds: float = field(default=0.0, compare=False)  # this input's share of shared passes, and the method's own
 
     def words(self) -> tuple[Word, ...]:
@@ -102,8 +103,9 @@ def _from_json(cls: type[_R], text: str) -> _R:
     ):
         raise BadArtifact(f"expected the JSON of one {cls.__name__}, schema {SCHEMA}; found {text[:80]!r}")
     hints = get_type_hints(cls)
-    if set(hints) != set(found):
-        raise BadArtifact(f"{cls.__name__}: fields {sorted(set(hints) ^ set(found))} are missing or not known")
+    optional = {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING}
+    if wrong := (set(hints) ^ set(found)) - (optional - set(found)):
+        raise BadArtifact(f"{cls.__name__}: fields {sorted(wrong)} are missing or not known")
     values = {name: _frozen(value) for name, value in found.items()}
     for name, value in values.items():
         if not has_type(value, hints[name]):
@@ -112,6 +114,8 @@ def _from_json(cls: type[_R], text: str) -> _R:
     if len({len(values[name]) for name in parallel}) > 1:
         counted = ", ".join(f"{len(values[name])} {name}" for name in parallel)
         raise BadArtifact(f"{cls.__name__}: {counted}; there must be as many of each")
+    if any(len(row) != len(values["scores"]) for row in values.get("layers", ())):
+        raise BadArtifact(f"{cls.__name__}: a layer must have as many scores as there are tokens")
     return cls(**values)
 
 

@@ -43,16 +43,22 @@ class Maps:
 Details = tuple[Mapping[str, object], ...]
 
 
-def combine(
-    maps: Maps, trace: Trace, probe: Probe, how: Refinement | None
-) -> tuple[Float[Tensor, "batch token"], Details]:
-    """The mean of the maps that delete best (None: of all), and for each text how they were found."""
+@dataclass(frozen=True)
+class Combined:
+    scores: Float[Tensor, "batch token"]
+    shares: Float[Tensor, "batch map"]  # of each map in the mean
+    details: Details  # for each text, how the maps were chosen
+
+
+def combine(maps: Maps, trace: Trace, probe: Probe, how: Refinement | None) -> Combined:
+    """The mean of the maps that delete best (None: of all)."""
     values = minmax_maps(maps.values, trace.mask) if maps.scaled else maps.values
     kept, details = maps.real, tuple[Mapping[str, object], ...]({} for _ in maps.real)
     if how is not None:
         kept, details = _survivors(values, maps.real, trace, probe, how)
     mean = torch.einsum("bmt,bm->bt", values, kept.to(values.dtype)) / kept.sum(-1, keepdim=True)
-    return minmax_maps(mean[:, None], trace.mask)[:, 0] if maps.scaled else mean, details
+    scores = minmax_maps(mean[:, None], trace.mask)[:, 0] if maps.scaled else mean
+    return Combined(scores, kept.to(values.dtype) / kept.sum(-1, keepdim=True), details)
 
 
 def _survivors(

@@ -28,22 +28,31 @@ class View:
     hide_special: bool = False  # no token may attend to a special token (specials still attend)
 
 
+class Ask(StrEnum):
+    """What a method asks of its probe after the pass: what it costs, and what it knows."""
+
+    REFERENCES = "references"  # a reference library
+    DELETIONS = "deletions"  # probabilities of shortened texts
+    PASSES = "passes"  # further passes, with gradients
+
+
 @dataclass(frozen=True)
 class Needs:
-    """The sites whose values and gradients a method will read."""
+    """The sites whose values and gradients a method will read, and what it will ask of its probe."""
 
     values: frozenset[Site] = frozenset()
     grads: frozenset[Site] = frozenset()
     view: View = View()
+    asks: frozenset[Ask] = frozenset()
 
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(self.values | other.values, self.grads | other.grads, self.view)
+        return Needs(self.values | other.values, self.grads | other.grads, self.view, self.asks | other.asks)
 
 
-def needs(values: str = "", grads: str = "", hide_special: bool = False) -> Needs:
-    """`needs("hidden attention", "hidden")`: sites by name, separated by spaces."""
+def needs(values: str = "", grads: str = "", hide_special: bool = False, asks: str = "") -> Needs:
+    """`needs("hidden attention", "hidden")`: by name, separated by spaces."""
     sites = [frozenset(Site(name) for name in names.split()) for names in (values, grads)]
-    return Needs(sites[0], sites[1], View(hide_special))
+    return Needs(sites[0], sites[1], View(hide_special), frozenset(Ask(name) for name in asks.split()))
 
 
 @dataclass(frozen=True)
@@ -117,10 +126,14 @@ class Probe(Protocol):
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method returns: raw signed scores, and per example what else there is to say about them."""
+    """What a method returns: raw signed scores, and per example what else there is to say about them.
+
+    `layers`: where the scores are a sum over layers, its terms.
+    """
 
     tokens: Float[Tensor, "batch token"]
     details: tuple[Mapping[str, object], ...] = ()
+    layers: Float[Tensor, "batch layer token"] | None = None
 
 
 @runtime_checkable
@@ -138,7 +151,7 @@ class Method(Protocol):
     @property
     def searched(self) -> bool:
         """It looked at the deletion curve that it may later be judged by."""
-        return False
+        return Ask.DELETIONS in self.needs.asks
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores: ...
 

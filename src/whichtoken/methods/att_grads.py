@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from whichtoken.ops import Axis, mean_over
+from whichtoken.ops import Axis, mean_over, summed
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -29,4 +29,4 @@ class AttGrads(Method):
         return needs("", "attention", hide_special=self.mask_special)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        return Scores(mean_over(trace.grad(Site.ATTENTION), self.axis, trace.readout, trace.lengths))
+        return summed(mean_over(trace.grad(Site.ATTENTION), self.axis, trace.readout, trace.lengths))

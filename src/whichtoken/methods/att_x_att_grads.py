@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from whichtoken.ops import Axis, mean_over
+from whichtoken.ops import Axis, mean_over, summed
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -29,4 +29,4 @@ class AttXAttGrads(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
-        return Scores(mean_over([a * grad for a, grad in pairs], self.axis, trace.readout, trace.lengths))
+        return summed(mean_over([a * grad for a, grad in pairs], self.axis, trace.readout, trace.lengths))

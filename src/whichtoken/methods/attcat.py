@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from whichtoken.ops import attended_gradient, layer_dot
+from whichtoken.ops import attended_gradient, layer_dot, summed
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -40,5 +40,4 @@ class AttCAT(Method):
         chosen = slice(None, -1) if self.layers == "inputs" else slice(1, None)
         features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
         weights = attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths)
-        scores = layer_dot(weights, features)
-        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores)
+        return summed(layer_dot(weights, features), trace.special if self.zero_special else None)

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from whichtoken.ops import token_dot
+from whichtoken.ops import summed, token_dot
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -40,5 +40,5 @@ class CAT(Method):
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         chosen = slice(None, -1) if self.layers == "inputs" else slice(1, None)
         pairs = zip(trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen], strict=True)
-        scores = torch.stack([token_dot(features, grad) for features, grad in pairs]).sum(0)
-        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores)
+        layers = torch.stack([token_dot(features, grad) for features, grad in pairs], 1)
+        return summed(layers, trace.special if self.zero_special else None)

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import torch
+
 from whichtoken.contrast import Align, Choice, overlaps
 from whichtoken.ops import attended_gradient, layer_dot
 from whichtoken.references import ReferenceLibrary
@@ -57,11 +59,8 @@ class ContrastCAT(Method):
 
     @property
     def needs(self) -> Needs:
-        return needs("hidden attention", "hidden", hide_special=self.mask_special)
-
-    @property
-    def searched(self) -> bool:
-        return self.refine
+        asks = "references deletions" if self.refine else "references"
+        return needs("hidden attention", "hidden", hide_special=self.mask_special, asks=asks)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         chosen = slice(0, -1) if self.layers == "inputs" else slice(1, None)
@@ -70,7 +69,14 @@ class ContrastCAT(Method):
         choice = Choice(self.n, self.align, chosen)
         found = overlaps(weights, trace, probe.references(self.references), choice)
         how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
-        maps = Maps(layer_dot(weights, features)[:, None, :] - found.values, found.real, self.scale_maps)
-        scores, more = combine(maps, trace, probe, how if self.refine else None)
-        details = tuple({**about, **searched} for about, searched in zip(found.details, more, strict=True))
-        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores, details)
+        own = layer_dot(weights, features)
+        maps = Maps(own.sum(1)[:, None, :] - found.layers.sum(2), found.real, self.scale_maps)
+        combined = combine(maps, trace, probe, how if self.refine else None)
+        layers = own - torch.einsum("bmlt,bm->blt", found.layers, combined.shares)
+        details = tuple({**about, **more} for about, more in zip(found.details, combined.details, strict=True))
+        hidden = trace.special if self.zero_special else torch.zeros_like(trace.special)
+        return Scores(
+            combined.scores.masked_fill(hidden, 0),
+            details,
+            None if self.scale_maps else layers.masked_fill(hidden[:, None, :], 0),  # scaling is not a sum over layers
+        )

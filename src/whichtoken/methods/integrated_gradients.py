@@ -35,7 +35,7 @@ class IntegratedGradients(Method):
 
     @property
     def needs(self) -> Needs:
-        return needs("embeddings")
+        return needs("embeddings", asks="passes")
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         embeddings = trace.value(Site.EMBEDDINGS)[0]

@@ -44,21 +44,18 @@ class RefinedNoise(Method):
 
     @property
     def needs(self) -> Needs:
-        return needs("hidden attention", "hidden", hide_special=self.mask_special)
-
-    @property
-    def searched(self) -> bool:
-        return True
+        return needs("hidden attention", "hidden", hide_special=self.mask_special, asks="deletions")
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         chosen = slice(0, -1) if self.layers == "inputs" else slice(1, None)
         features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
-        attcat = layer_dot(attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths), features)
+        attcat = layer_dot(attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths), features).sum(1)
         values = attcat[:, None, :] + self._noise(attcat, trace)
         every = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
         how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
-        scores, details = combine(Maps(values, every, self.scale_maps), trace, probe, how)
-        return Scores(scores.masked_fill(trace.special, 0) if self.zero_special else scores, details)
+        found = combine(Maps(values, every, self.scale_maps), trace, probe, how)
+        scores = found.scores.masked_fill(trace.special, 0) if self.zero_special else found.scores
+        return Scores(scores, found.details)
 
     def _noise(self, attcat: Float[Tensor, "batch token"], trace: Trace) -> Float[Tensor, "batch map token"]:
         """Drawn from the seed and the token ids, so that a text gets the same whatever stands beside it."""

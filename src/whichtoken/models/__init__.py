@@ -1,7 +1,7 @@
 """Reading Hugging Face models: the only folder that imports transformers."""
 
 from whichtoken.models.capture import capture
-from whichtoken.models.encoding import Batch, Document, LongTexts, Row, batches, window_row
+from whichtoken.models.encoding import Batch, Document, LongTexts, Row, as_inputs, batches, window_row
 from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject, load
 
@@ -12,6 +12,7 @@ __all__ = [
     "ModelProbe",
     "Row",
     "Subject",
+    "as_inputs",
     "batches",
     "capture",
     "load",

@@ -49,31 +49,20 @@ class Batch:
     special: Bool[Tensor, "batch token"]
 
 
-def as_texts(inputs: object) -> list[tuple[str, ...]]:
-    """Each input as a tuple of one or two texts, or BadInput that says which one is wrong and why."""
+def as_inputs(inputs: object) -> Iterable[Any]:
+    """What can be a list of texts, or BadInput."""
     if isinstance(inputs, str):
         raise BadInput(f"inputs is one string, {inputs[:40]!r}; put it in a list: [text]")
     if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
         raise BadInput(f"inputs is {inputs!r:.40}; expected a list of strings, or of pairs of strings")
-    return [_as_texts(number, item) for number, item in enumerate(inputs)]
+    return inputs
 
 
-def _as_texts(number: int, item: Any) -> tuple[str, ...]:
-    texts = tuple(item) if isinstance(item, tuple | list) else (item,)
-    if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
-        raise BadInput(f"input {number} is {item!r:.80}; expected a string, or a pair of strings")
-    for text in texts:
-        if not text.strip():
-            raise BadInput(f"input {number} has an empty text, {text!r:.20}; remove it")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise BadInput(f"input {number} is not valid Unicode ({error}); decode it with errors='replace'") from error
-    return texts
+def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first: int = 0) -> list[Document]:
+    """Tokenize whole; `fit` then chooses the windows. The tokenizer's own settings are restored.
 
-
-def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit") -> list[Document]:
-    """Tokenize whole; `fit` then chooses the windows. The tokenizer's own settings are restored."""
+    `first`: what errors call the first of the texts.
+    """
     backend = tokenizer.backend_tokenizer
     truncation, padding = backend.truncation, backend.padding
     documents: dict[int, Document] = {}
@@ -84,7 +73,7 @@ def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit") -> li
                 columns = [list(column) for column in zip(*(texts[number] for number in numbers), strict=True)]
                 encodings = tokenizer(*columns, truncation=False, padding=False, verbose=False).encodings
                 for number, encoding in zip(numbers, encodings, strict=True):
-                    documents[number] = _document(number, texts[number], encoding, fit)
+                    documents[number] = _document(first + number, texts[number], encoding, fit)
     finally:
         backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
         backend.no_padding() if padding is None else backend.enable_padding(**padding)

@@ -17,10 +17,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from whichtoken.data import check_texts
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.models.architectures import Architecture, Readout, architecture_of
 from whichtoken.models.attention import attention_set
-from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_texts, pad_rows, tokenize
+from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_inputs, pad_rows, tokenize
 from whichtoken.perturb import Fillers
 from whichtoken.references import ReferenceLibrary, read
 from whichtoken.targets import Link
@@ -147,11 +148,13 @@ class Subject:
         """Transformers cannot find the last token of padded rows when the model names no padding token."""
         return self._readout_kind is Readout.LAST and self.model.config.pad_token_id is None
 
-    def encode(self, inputs: object, long: LongTexts = "truncate") -> list[Document]:
+    def encode(self, inputs: object, long: LongTexts = "truncate", first: int = 0) -> list[Document]:
+        """`first`: what errors call the first of the inputs, where these are some of many."""
+        texts = [check_texts(item, f"input {number}") for number, item in enumerate(as_inputs(inputs), first)]
         limit = self.max_tokens or self._model_limit
         fit = Fit(limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
         with _lock_of(self.tokenizer):  # tokenizing sets its truncation and padding for a moment
-            return tokenize(self.tokenizer, as_texts(inputs), fit)
+            return tokenize(self.tokenizer, texts, fit, first)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
         pads = (self.model.config.pad_token_id, self.tokenizer.pad_token_id, 0)
