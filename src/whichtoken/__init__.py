@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from whichtoken.errors import WhichTokenError
     from whichtoken.explaining import explain
     from whichtoken.models.library import build_references, load_references
-    from whichtoken.models.subject import Subject, load
+    from whichtoken.models.loading import load
+    from whichtoken.models.subject import Subject
     from whichtoken.records import Attribution, Curve
     from whichtoken.references.files import save_references
     from whichtoken.references.library import ReferenceLibrary
@@ -30,7 +31,7 @@ _HOMES = {
     "WhichTokenError": "errors.WhichTokenError",
     "build_references": "models.library.build_references",
     "explain": "explaining.explain",
-    "load": "models.subject.load",
+    "load": "models.loading.load",
     "load_references": "models.library.load_references",
     "method": "registry.method",
     "method_names": "registry.method_names",

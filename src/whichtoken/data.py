@@ -1,4 +1,4 @@
-"""Examples from files and data sets: csv, tsv, jsonl, parquet, Hugging Face datasets, or any iterable of texts.
+"""Examples from files and data sets: csv, tsv, jsonl, parquet, txt, Hugging Face datasets, or any iterable of texts.
 
 Read row by row, so that a corpus need not fit in memory. No torch.
 """
@@ -148,6 +148,7 @@ def _file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         ".tsv": lambda path: _delimited(path, "\t", csv.QUOTE_NONE),  # GLUE's files have quotes that mean nothing
         ".jsonl": _json_lines,
         ".parquet": _parquet,
+        ".txt": _lines,
     }
     if path.suffix.lower() not in readers:
         raise BadInput(f"{path}: cannot tell what kind of file it is; known are {', '.join(readers)}")
@@ -155,13 +156,13 @@ def _file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise BadInput(f"there is no file {path}")
     try:
         yield from readers[path.suffix.lower()](path)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
 
 
 def _delimited(path: Path, delimiter: str, quoting: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        reader = csv.DictReader(decoded(lines, str(path)), delimiter=delimiter, quoting=quoting)
         for row in reader:
             if None in row or None in row.values():
                 wanted = len(reader.fieldnames or ())
@@ -170,8 +171,8 @@ def _delimited(path: Path, delimiter: str, quoting: Any) -> Iterator[tuple[int, 
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+        for number, line in enumerate(decoded(lines, str(path)), 1):
             if not line.strip():
                 continue
             try:
@@ -181,6 +182,25 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             if not isinstance(row, dict):
                 raise BadInput(f"{path}, line {number} is {line[:40]!r}; expected an object with named columns")
             yield number, row
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """A text on each line; empty lines are left out."""
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+        for number, line in enumerate(decoded(lines, str(path)), 1):
+            if line.strip():
+                yield number, {"text": line.strip()}
+
+
+def decoded(lines: Iterable[str], name: str) -> Iterator[str]:
+    """Lines that were read with errors="surrogateescape", so that a bad one can be named."""
+    for number, line in enumerate(lines, 1):
+        if "\0" in line:
+            raise BadInput(f"{name}, line {number} has a zero byte: this is no text file")
+        if any("\udc80" <= character <= "\udcff" for character in line):
+            found = line.encode("utf-8", "surrogateescape").strip()
+            raise BadInput(f"{name}, line {number} is not UTF-8: {found!r:.60}; save the file as UTF-8")
+        yield line
 
 
 def _parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -5,6 +5,7 @@ WhichTokenError
  |   + UnknownName           a method, preset, label or setting that does not exist; suggests the nearest
  |   + BadSetting            a setting outside its allowed values
  |   + BadInput              a text that cannot be explained: which one and why
+ |   + NoReferences          a method contrasts with reference texts, and there are none
  + UnsupportedModel          the model cannot be read: no architecture row, no head, no attention
  + LibraryMismatch           a reference library that was made for another model, revision or layers
  + NotFinite                 NaN or infinity: which method, which input
@@ -14,14 +15,19 @@ WhichTokenError
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class WhichTokenError(Exception):
     """Root of the tree: catch this to catch all of whichtoken's own errors."""
 
+    exit_code: ClassVar[int] = 1  # of the command line
+
 
 class UsageError(WhichTokenError, ValueError):
     """The call was wrong; the message says how to put it right."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class UnknownName(UsageError):
@@ -45,8 +51,14 @@ class BadInput(UsageError):
     """An input that cannot be explained."""
 
 
+class NoReferences(UsageError):
+    """A method that contrasts with reference texts was asked for, and the subject has none."""
+
+
 class UnsupportedModel(WhichTokenError):
     """A model whichtoken cannot read correctly, so does not read at all."""
+
+    exit_code: ClassVar[int] = 3
 
 
 class LibraryMismatch(WhichTokenError):

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from whichtoken.errors import BadArtifact
 from whichtoken.typed import has_type
-from whichtoken.words import Piece, Span, Word, join_words
+from whichtoken.words import Span, Word, words_of
 
 SCHEMA = 1  # raised when a field changes its meaning
 
@@ -40,9 +41,7 @@ class Attribution:
 
     def words(self) -> tuple[Word, ...]:
         """Words as slices of the texts; scores summed over their tokens, special tokens left out."""
-        content = zip(self.sequences, self.word_ids, self.spans, self.scores, strict=True)
-        pieces = [Piece(s, word, span, score) for s, word, span, score in content if s is not None and span]
-        return join_words(self.texts, pieces)
+        return words_of(self, self.scores)
 
     def to_json(self) -> str:
         return _to_json(self)
@@ -50,6 +49,24 @@ class Attribution:
     @classmethod
     def from_json(cls, text: str) -> "Attribution":
         return _from_json(cls, text)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A self-contained page, also written to `path` if there is one; `whichtoken.to_html` has more to choose."""
+        from whichtoken.render.html import to_html
+
+        return to_html(self, path)
+
+    def to_latex(self) -> str:
+        """A fragment for a LaTeX document; `whichtoken.to_latex` has more to choose."""
+        from whichtoken.render.latex import to_latex
+
+        return to_latex(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from whichtoken.render.html import fragment
+
+        return fragment(self)
 
 
 Order = Literal["morf", "lerf", "random"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 Span = tuple[int, int]  # character offsets into one text: start, end
 
@@ -24,6 +25,26 @@ class Piece:
     word: int | None
     span: Span
     score: float
+
+
+class Tokenized(Protocol):
+    """Texts and where their tokens lie; `Attribution` is one."""
+
+    @property
+    def texts(self) -> tuple[str, ...]: ...
+    @property
+    def sequences(self) -> tuple[int | None, ...]: ...
+    @property
+    def word_ids(self) -> tuple[int | None, ...]: ...
+    @property
+    def spans(self) -> tuple[Span | None, ...]: ...
+
+
+def words_of(tokenized: Tokenized, scores: Sequence[float]) -> tuple[Word, ...]:
+    """Words with the scores of their tokens, one for each token, summed; special tokens left out."""
+    tokens = zip(tokenized.sequences, tokenized.word_ids, tokenized.spans, scores, strict=True)
+    pieces = [Piece(s, word, span, score) for s, word, span, score in tokens if s is not None and span]
+    return join_words(tokenized.texts, pieces)
 
 
 def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...]:

@@ -2,8 +2,9 @@
 
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Document, LongTexts, Row, as_inputs, batches, window_row
+from whichtoken.models.loading import load
 from whichtoken.models.probe import ModelProbe
-from whichtoken.models.subject import Subject, load
+from whichtoken.models.subject import Subject
 
 __all__ = [
     "Batch",

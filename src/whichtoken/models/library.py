@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from whichtoken.data import BUFFER, Example, count_examples, read_examples, shuffled
-from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
+from whichtoken.errors import BadInput, BadSetting, NoReferences, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Row, batches, window_row
 from whichtoken.models.shelf import Candidate, Shelf
@@ -88,7 +88,7 @@ def load_references(folder: str | Path, subject: Subject | None = None) -> Refer
 def library_for(subject: Subject, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
     """The library given, one made of the given texts (and remembered), or the subject's own."""
     if given is None and subject.references is None:
-        raise UsageError(
+        raise NoReferences(
             "this method contrasts with reference texts, and the subject has none. Make them once from texts like "
             "those the model was trained on: subject = subject.with_references(wt.build_references(subject, texts)); "
             "or pass texts: wt.method('contrast-cat', references=texts)"

@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from whichtoken.data import check_texts
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
@@ -139,6 +138,11 @@ class Subject:
         return _hashes[self.model][1]
 
     @property
+    def limit(self) -> int:
+        """The longest text, in tokens, special tokens included."""
+        return self.max_tokens or self._model_limit
+
+    @property
     def fillers(self) -> Fillers:
         pads = (self.tokenizer.pad_token_id, self.model.config.pad_token_id)
         return Fillers(self.tokenizer.mask_token_id, next((pad for pad in pads if pad is not None), None))
@@ -151,8 +155,7 @@ class Subject:
     def encode(self, inputs: object, long: LongTexts = "truncate", first: int = 0) -> list[Document]:
         """`first`: what errors call the first of the inputs, where these are some of many."""
         texts = [check_texts(item, f"input {number}") for number, item in enumerate(as_inputs(inputs), first)]
-        limit = self.max_tokens or self._model_limit
-        fit = Fit(limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
+        fit = Fit(self.limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
         with _lock_of(self.tokenizer):  # tokenizing sets its truncation and padding for a moment
             return tokenize(self.tokenizer, texts, fit, first)
 
@@ -214,38 +217,6 @@ class Subject:
     @cached_property
     def _takes_cache(self) -> bool:
         return "use_cache" in inspect.signature(self.model.forward).parameters
-
-
-def load(
-    name: str | Path,
-    *,
-    revision: str | None = None,
-    dtype: torch.dtype = torch.float32,
-    references: ReferenceLibrary | str | Path | None = None,
-) -> Subject:
-    """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision.
-
-    `references`: its reference library, or the folder of it.
-    """
-    if not isinstance(name, str | Path):
-        raise BadSetting("name", name, "a folder, or a hub name")
-    means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
-    if means_folder and not Path(name).is_dir():
-        raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
-    library = read(references) if isinstance(references, str | Path) else references  # before a long download
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-        model, report = AutoModelForSequenceClassification.from_pretrained(
-            name, revision=revision, dtype=dtype, output_loading_info=True
-        )
-    except Exception as error:  # transformers, safetensors and tokenizers each raise their own
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UsageError(f"cannot load {str(name)!r} as a classifier with its tokenizer: {reason}") from error
-    if report["missing_keys"]:
-        missing = ", ".join(sorted(report["missing_keys"]))
-        raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as a classifier first")
-    commit = getattr(model.config, "_commit_hash", None)
-    return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "", references=library)
 
 
 def check_eval(model: nn.Module) -> None:

@@ -1,0 +1,208 @@
+"""The commands. Each parses, calls the library and prints; a new method or metric needs no line here."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+import whichtoken
+from whichtoken.cli import answers
+from whichtoken.cli.inputs import built_methods, gather, parsed_settings, wanted_target
+from whichtoken.cli.outputs import FORMATS, put, read_results, sink_of, write_results
+from whichtoken.cli.run import INTERRUPTED
+from whichtoken.render.rows import Look
+
+LINE = 200  # characters
+
+app = typer.Typer(
+    name="whichtoken",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Which tokens influenced a Transformer's output, and how far that answer can be trusted.",
+    epilog="Try: whichtoken explain 'It is very slow.'   Errors show one line; --debug shows where they come from.",
+)
+references_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(references_app, name="references", help="Reference texts, which Contrast-CAT contrasts with.")
+
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="Folder or hub name of a classifier; by default the one that comes with whichtoken."),
+]
+References = Annotated[
+    Path | None,
+    typer.Option("--references", help="Folder of the model's reference library (see: references build)."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", help="Label to explain, by name or index; by default the predicted one."),
+]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", help="With --target: why that label rather than this one."),
+]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help=f"{', '.join(FORMATS)}; by default what the ending of --out says, or terminal."),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="File to write, whole or not at all.")]
+LevelOption = Annotated[str, typer.Option("--level", help="word, or token as the model reads them.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-o", metavar="SETTING=VALUE", help="A setting of the methods (see: methods NAME); repeatable."),
+]
+Numbers = Annotated[bool, typer.Option("--numbers", help="Print shares beside the words.")]
+Differences = Annotated[bool, typer.Option("--difference", help="Also the first method minus each other one.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", help="Column of the texts in --file; twice for pairs. The usual names are found."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _whichtoken(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"whichtoken {whichtoken.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+@app.command(help="Explain texts: which words speak for the label, which against it.")
+def explain(
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Texts; or - to read one from each line of standard input."),
+    ] = None,
+    pair: Annotated[str | None, typer.Option("--pair", help="Second text of a pair.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Texts from a csv, tsv, jsonl, parquet or txt file."),
+    ] = None,
+    column: Columns = None,
+    model: Model = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", help="Names, separated by commas, with @preset if wanted; or all (see: methods)."),
+    ] = None,
+    target: Target = None,
+    against: Against = None,
+    references: References = None,
+    format: Format = None,  # noqa: A002
+    out: Out = None,
+    level: LevelOption = "word",
+    settings: Settings = None,
+    long: Annotated[str, typer.Option("--long", help="Too long texts: truncate, window or error.")] = "truncate",
+    layers: Annotated[bool, typer.Option("--layers", help="Also what each layer adds, where there is that.")] = False,
+    difference: Differences = False,
+    numbers: Numbers = False,
+) -> None:
+    found = gather(texts or [], pair, file, column or [])
+    sink = sink_of(format, out, Look(level, difference, numbers))  # type: ignore[arg-type]
+    methods = None if method is None else built_methods(method, settings or [])
+    subject = answers.opened(model, references)
+    chosen = methods or answers.defaults(subject, settings or [])
+    asked = answers.Asked(chosen, wanted_target(target, against), long, layers)
+    progress = write_results(answers.explained(subject, found, asked), sink)
+    if out is not None:
+        answers.say(f"{progress.finished} of {len(found)} explained, in {out}")
+    if progress.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command(help="Compare methods on one text: one line each, with its deletion score for this text.")
+def compare(
+    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    pair: Annotated[str | None, typer.Option("--pair", help="Second text of a pair.")] = None,
+    model: Model = None,
+    methods: Annotated[str, typer.Option("--methods", help="Names, separated by commas; or all.")] = "all",
+    target: Target = None,
+    against: Against = None,
+    references: References = None,
+    format: Format = None,  # noqa: A002
+    out: Out = None,
+    level: LevelOption = "word",
+    settings: Settings = None,
+    numbers: Numbers = False,
+) -> None:
+    found = gather([text], pair, None, [])
+    wanted = built_methods(methods, settings or [])
+    sink = sink_of(format, out, Look(level, numbers=numbers))  # type: ignore[arg-type]
+    subject = answers.opened(model, references)
+    able = answers.able(subject, wanted) if methods == "all" else wanted
+    asked = answers.Asked(able, wanted_target(target, against), "truncate", False)
+    comparison = answers.compared(subject, found, asked)
+    if sink.kind in ("json", "jsonl"):
+        put(comparison.to_json(), out)
+        return
+    write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
+    if sink.kind == "terminal" and out is None:
+        typer.echo(answers.DELETION_NOTE)
+
+
+def _list(shown: RenderableType) -> None:
+    """A pipe has no width, so lines stay whole."""
+    console = Console()
+    (console if console.is_terminal else Console(width=LINE)).print(shown)
+
+
+@app.command(help="List the methods; or say more about one.")
+def methods(name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
+    _list(answers.method_list() if name is None else answers.method_page(name))
+
+
+@app.command(help="List the metrics that say how faithful an explanation is.")
+def metrics() -> None:
+    _list(answers.metric_list())
+
+
+@app.command(help="What whichtoken finds in a model: architecture, layers, labels, what is supported.")
+def model(
+    name: Annotated[str | None, typer.Argument(metavar="MODEL")] = None,
+    references: References = None,
+) -> None:
+    _list(answers.model_page(answers.opened(name, references)))
+
+
+@app.command(help="Show results again that were saved as json or jsonl.")
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    format: Format = None,  # noqa: A002
+    out: Out = None,
+    level: LevelOption = "word",
+    difference: Differences = False,
+    numbers: Numbers = False,
+) -> None:
+    from whichtoken.render.rows import grouped
+
+    results: list[Any] = grouped(read_results(file))
+    write_results(results, sink_of(format, out, Look(level, difference, numbers)))  # type: ignore[arg-type]
+
+
+@references_app.command("build", help="Scan texts like the training texts; keep those that serve as contrast.")
+def references_build(
+    texts: Annotated[Path, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet or txt.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to make.")],
+    model: Model = None,
+    column: Columns = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
+    settings: Settings = None,
+) -> None:
+    subject = answers.opened(model, None)
+    library = whichtoken.build_references(
+        subject, texts, label, columns=column, out=out, **parsed_settings(settings or [])
+    )
+    typer.echo(library.summary())
+    answers.say(f"written to {out}; use it with --references {out}")
+
+
+@references_app.command("show", help="What a reference library holds.")
+def references_show(folder: Annotated[Path, typer.Argument(metavar="FOLDER")]) -> None:
+    typer.echo(whichtoken.load_references(folder).summary())

@@ -1,0 +1,113 @@
+"""What a command was given: texts from arguments, standard input or a file; methods and their settings from words."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whichtoken.data import check_texts, decoded, read_examples
+from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Counted and checked, and read again when they are needed: a file need not fit in memory."""
+
+    read: Callable[[], Iterator[tuple[str, ...]]]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return self.read()
+
+
+def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> Texts:
+    """From exactly one of arguments, standard input (`-`) and a file. Every text is checked before any work."""
+    if bool(texts) == (file is not None):
+        raise UsageError("give texts, or - for standard input, or --file FILE; one of them")
+    if columns and file is None:
+        raise UsageError("--column names a column of --file, and there is no file")
+    if pair is not None and (file is not None or len(texts) != 1):
+        raise UsageError("--pair is the second text of one pair: give one TEXT; many pairs come from --file")
+    if file is not None:
+        return _from_file(file, columns)
+    if list(texts) == ["-"]:
+        texts = list(_standard_input())
+        if not texts:
+            raise BadInput("standard input has no text; one text on each line is expected")
+        where = "standard input, text"
+    else:
+        where = "text"
+    held = [check_texts((text,) if pair is None else (text, pair), f"{where} {i}") for i, text in enumerate(texts, 1)]
+    return Texts(lambda: iter(held), len(held))
+
+
+def _from_file(file: Path, columns: Sequence[str]) -> Texts:
+    def read() -> Iterator[tuple[str, ...]]:
+        for example in read_examples(file, columns=list(columns) or None):
+            yield check_texts(example.texts, example.where)
+
+    count = sum(1 for _ in read())
+    if not count:
+        raise BadInput(f"{file} has no texts")
+    return Texts(read, count)
+
+
+def _standard_input() -> Iterator[str]:
+    """A text on each line."""
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    for line in decoded(sys.stdin, "standard input"):
+        if line.strip():
+            yield line.strip()
+
+
+def parsed_settings(words: Sequence[str]) -> dict[str, Any]:
+    """`-o steps=20 -o axis=key`: values are JSON where they can be, else strings."""
+    settings = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadSetting("-o", word, "setting=value, such as -o steps=20")
+        try:
+            settings[name.strip()] = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+        except json.JSONDecodeError:
+            settings[name.strip()] = value
+    return settings
+
+
+def built_methods(names: str, words: Sequence[str]) -> list[Any]:
+    """`attcat,gae@repo`, or `all`; each with those of the settings that it has."""
+    from whichtoken.registry import method, method_names
+
+    settings, unused = parsed_settings(words), set(parsed_settings(words))
+    wanted = method_names() if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+    if not wanted:
+        raise BadSetting("--method", names, "names of methods, separated by commas, or all; see whichtoken methods")
+    made, known = [], set[str]()
+    for name in dict.fromkeys(wanted):
+        plain, _, preset = name.partition("@")
+        own = set(method(plain).settings)
+        known |= own
+        unused -= own
+        made.append(method(plain, preset or None, **{key: settings[key] for key in settings if key in own}))
+    for setting in sorted(unused):
+        raise UnknownName(f"setting of {names}", setting, sorted(known))
+    return made
+
+
+def wanted_target(target: str | None, against: str | None) -> Any:
+    """A label by name or index; with `against`, one rather than the other."""
+    from whichtoken.targets import Contrast
+
+    if against is not None and target is None:
+        raise UsageError("--against needs --target: the label that is explained, rather than this one")
+    named = _label(target)
+    return named if against is None else Contrast(named, _label(against))
+
+
+def _label(text: str | None) -> Any:
+    return int(text) if text is not None and text.isdecimal() else text

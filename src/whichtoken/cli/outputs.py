@@ -1,0 +1,192 @@
+"""Where results go: terminal, JSON, JSON lines, HTML, LaTeX or a figure; to standard output, or whole into a file."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console
+
+from whichtoken.errors import BadArtifact, BadSetting, UsageError
+from whichtoken.records import Attribution
+from whichtoken.render.rows import Look
+from whichtoken.writing import check_writable, opened_whole, write_whole
+
+FORMATS = ("terminal", "json", "jsonl", "html", "latex", "figure")
+ENDINGS = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".html": "html",
+    ".htm": "html",
+    ".tex": "latex",
+    ".txt": "terminal",
+    ".png": "figure",
+    ".svg": "figure",
+    ".pdf": "figure",
+}
+
+Result = Mapping[str, Attribution]
+Write = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A format and a place, checked before any work is done."""
+
+    kind: str
+    out: Path | None
+    look: Look
+
+    def __post_init__(self) -> None:
+        if self.kind not in FORMATS:
+            raise BadSetting("--format", self.kind, f"one of {', '.join(FORMATS)}")
+        if self.kind == "figure" and (self.out is None or ENDINGS.get(self.out.suffix.lower()) != "figure"):
+            raise UsageError("a figure goes into a file: --out NAME.png, .svg or .pdf")
+        if self.out is not None:
+            check_writable(self.out)
+
+
+def sink_of(kind: str | None, out: Path | None, look: Look) -> Sink:
+    """The format that was asked for, else what the ending of the file says."""
+    if kind is None and out is not None:
+        kind = ENDINGS.get(out.suffix.lower())
+        if kind is None:
+            raise UsageError(f"{out}: cannot tell the format; add --format, or end the name in {', '.join(ENDINGS)}")
+    return Sink(kind or "terminal", out, look)
+
+
+@dataclass
+class Progress:
+    """How far a job came, and whether Ctrl-C ended it."""
+
+    finished: int = 0
+    interrupted: bool = field(default=False)
+
+
+def write_results(results: Iterable[Result], sink: Sink) -> Progress:
+    """What is finished when Ctrl-C is pressed is written, as if no more had been asked for."""
+    progress = Progress()
+    with _place(sink) as file:
+        _WRITERS[sink.kind](until_interrupted(results, progress), sink, file)
+    return progress
+
+
+def put(text: str, out: Path | None) -> None:
+    if out is None:
+        sys.stdout.buffer.write(text.encode())
+    else:
+        write_whole(out, text)
+
+
+def until_interrupted(results: Iterable[Result], progress: Progress) -> Iterator[Result]:
+    """Ctrl-C ends the iteration. While a result is being written it waits, so that none is written by half."""
+    rest, waiting = iter(results), False
+
+    def handle(*_: object) -> None:
+        progress.interrupted = True
+        if waiting:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        while not progress.interrupted:
+            waiting = True
+            result = next(rest, None)
+            waiting = False
+            if result is None:
+                return
+            yield result
+            progress.finished += 1
+    except KeyboardInterrupt:
+        waiting = False
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _place(sink: Sink) -> Iterator[Any]:
+    if sink.kind == "figure":
+        yield None  # matplotlib writes it
+    elif sink.out is None:
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # of a pipe it may be anything
+        yield sys.stdout.buffer
+    else:
+        with opened_whole(sink.out) as file:
+            yield file
+
+
+def _json_lines(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
+    for result in results:
+        for attribution in result.values():
+            file.write(attribution.to_json().encode() + b"\n")
+        file.flush()
+
+
+def _json(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
+    """A list of attributions; each is also what Attribution.from_json reads."""
+    file.write(b"[")
+    between = b"\n"
+    for result in results:
+        for attribution in result.values():
+            file.write(between + attribution.to_json().encode())
+            between = b",\n"
+    file.write(b"\n]\n")
+
+
+def _html(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
+    from whichtoken.render.html import page
+
+    file.write(page(list(results), sink.look).encode())
+
+
+def _latex(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
+    from whichtoken.render.latex import document
+
+    file.write(document(list(results), sink.look).encode())
+
+
+def _figure(results: Iterable[Result], sink: Sink, file: None) -> None:
+    from whichtoken.render.figures import plot
+
+    assert sink.out is not None, "checked by Sink"
+    plot(list(results), sink.out, sink.look)
+
+
+def _terminal(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
+    from whichtoken.render.terminal import print_each
+
+    if sink.out is None:
+        print_each(Console(), results, sink.look)
+        return
+    plain = StringIO()
+    print_each(Console(file=plain, width=120, color_system=None), results, sink.look)
+    file.write(plain.getvalue().encode())
+
+
+_WRITERS: Mapping[str, Callable[[Iterable[Result], Sink, Any], None]] = {
+    "terminal": _terminal,
+    "json": _json,
+    "jsonl": _json_lines,
+    "html": _html,
+    "latex": _latex,
+    "figure": _figure,
+}
+
+
+def read_results(path: Path) -> list[Attribution]:
+    """What `--format json` or `jsonl` has written."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        records = (
+            json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
+        )
+    except (OSError, ValueError) as error:
+        raise BadArtifact(f"{path} holds no saved results: {error}") from error
+    if not records:
+        raise BadArtifact(f"{path} holds no results")
+    return [Attribution.from_json(json.dumps(record)) for record in records]

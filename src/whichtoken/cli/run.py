@@ -1,0 +1,44 @@
+"""main: run a command, and turn errors into one line and an exit code."""
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from whichtoken.errors import NoReferences, WhichTokenError
+from whichtoken.render.rows import visible
+
+INTERRUPTED = 130  # as shells report it
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Exit codes: 0 done, 1 failed, 2 the call or the input is wrong, 3 the model is not supported, 130 interrupted."""
+    from whichtoken.cli.app import app
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    before_texts = given[: given.index("--")] if "--" in given else given
+    debug = "--debug" in before_texts  # wherever it stands, so that it can be added to the end of a failed command
+    if debug:
+        given.remove("--debug")
+    try:
+        app(given, prog_name="whichtoken")
+    except WhichTokenError as error:
+        if debug:
+            raise
+        print(f"whichtoken: {_line(error, given)}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except SystemExit as ending:
+        if ending.code == INTERRUPTED:
+            print("whichtoken: interrupted", file=sys.stderr)
+        raise
+    raise AssertionError("a Typer application always exits")
+
+
+def _line(error: WhichTokenError, given: Sequence[str]) -> str:
+    if isinstance(error, NoReferences):
+        model = next((given[i + 1] for i, word in enumerate(given[:-1]) if word == "--model"), "MODEL")
+        return (
+            "this method contrasts with reference texts, and this model has none. Make them once, from texts like "
+            f"those it was trained on: whichtoken references build TEXTS.csv --model {model} --out references; then "
+            "add --references references"
+        )
+    return visible(str(error))

@@ -1,0 +1,81 @@
+"""load: a classifier and its tokenizer from a folder, from the hub, or whichtoken's own."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging
+
+from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.models.subject import Subject
+from whichtoken.references import ReferenceLibrary, read
+
+DEFAULT = Path(__file__).parents[1] / "assets" / "default"
+DEFAULT_NAME = "whichtoken-default"
+DEFAULT_REFERENCES = "references"  # folder of its library, inside its own
+
+
+def load(
+    name: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype = torch.float32,
+    references: ReferenceLibrary | str | Path | None = None,
+) -> Subject:
+    """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision.
+
+    Without a name: the model that comes with whichtoken, which tells positive from negative reviews, and its
+    references. `references`: a reference library, or the folder of one.
+    """
+    if name is None:
+        return load_default(DEFAULT, dtype=dtype, references=references)
+    if not isinstance(name, str | Path):
+        raise BadSetting("name", name, "a folder, a hub name, or None for the model that comes with whichtoken")
+    means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
+    if means_folder and not Path(name).is_dir():
+        raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
+    library = read(references) if isinstance(references, str | Path) else references  # before a long download
+    try:
+        with _without_loading_bar():
+            tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+            model, report = AutoModelForSequenceClassification.from_pretrained(
+                name, revision=revision, dtype=dtype, output_loading_info=True
+            )
+    except Exception as error:  # transformers, safetensors and tokenizers each raise their own
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UsageError(f"cannot load {str(name)!r} as a classifier with its tokenizer: {reason}") from error
+    if report["missing_keys"]:
+        missing = ", ".join(sorted(report["missing_keys"]))
+        raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as a classifier first")
+    commit = getattr(model.config, "_commit_hash", None)
+    return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "", references=library)
+
+
+def load_default(
+    folder: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    references: ReferenceLibrary | str | Path | None = None,
+) -> Subject:
+    """The default model, from where it is. Its revision is that of its file, whatever transformers adds to it."""
+    found = load(folder, dtype=dtype)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    subject = replace(found, name=DEFAULT_NAME, revision=f"sha256:{digest}")
+    library = references if references is not None else folder / DEFAULT_REFERENCES
+    return subject.with_references(library)
+
+
+@contextmanager
+def _without_loading_bar() -> Iterator[None]:
+    """Transformers draws one for each file of weights, gone in a second; the hub's own bars stay."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

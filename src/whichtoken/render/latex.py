@@ -1,0 +1,69 @@
+"""Results as LaTeX: words in coloured boxes, for a paper. No torch."""
+
+from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
+from whichtoken.render.rows import Level, Look, Panel, Results, Row, panels
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "-": r"{-}",  # no ligatures: -- would become a dash
+    "`": r"{`}",
+    "'": r"{'}",
+    "\N{MINUS SIGN}": r"\ensuremath{-}",
+    "\N{MATHEMATICAL LEFT ANGLE BRACKET}": r"\ensuremath{\langle}",
+    "\N{MATHEMATICAL RIGHT ANGLE BRACKET}": r"\ensuremath{\rangle}",
+}
+_HEAD = r"% needs \usepackage{array,xcolor} and \usepackage[T1]{fontenc}; other scripts need XeLaTeX or LuaLaTeX"
+
+
+def to_latex(results: Results, *, level: Level = "word", differences: bool = False, numbers: bool = False) -> str:
+    """A fragment to put into a document: for each text a table of methods."""
+    return document(results, Look(level, differences, numbers))
+
+
+def document(results: Results, look: Look) -> str:
+    return "\n\n".join([_HEAD, *(_panel(panel, look.numbers) for panel in panels(results, look))]) + "\n"
+
+
+def escape(text: str) -> str:
+    return "".join(_SPECIAL.get(character, character) for character in text)
+
+
+def _panel(panel: Panel, numbers: bool) -> str:
+    head = rf"\noindent\textbf{{{escape(panel.label)}}} ({panel.probability:.1%}".replace("%", r"\%") + ")"
+    rows = [*panel.rows, *panel.differences]
+    lines = [rf"{escape(row.name)} & \raggedright\arraybackslash {_words(row, numbers)} \\" for row in rows]
+    lines += [rf"\multicolumn{{2}}{{l}}{{{escape(note)}}} \\" for note in panel.notes]
+    table = [r"\begin{tabular}{@{}lp{0.75\linewidth}@{}}", *lines, r"\end{tabular}"]
+    return "\n".join([head + r"\par", *table])
+
+
+def _words(row: Row, numbers: bool) -> str:
+    words = "".join(f"{escape(cell.before)}{_box(cell.text, cell.share, numbers)}" for cell in row.cells)
+    return rf"{words} \hfill{{\footnotesize {escape(row.remark)}}}" if row.remark else words
+
+
+def _box(text: str, share: float, numbers: bool) -> str:
+    step = step_of(share)
+    word = escape(text) + (rf"\,{{\tiny {share:+.2f}}}" if numbers else "")
+    if not step:
+        return word
+    if ink(step) == WHITE:
+        word = rf"\textcolor{{white}}{{{word}}}"
+    return rf"\colorbox[RGB]{{{_numbers(shade(step))}}}{{\strut {word}}}"
+
+
+def _numbers(colour: Colour) -> str:
+    return ",".join(map(str, colour))

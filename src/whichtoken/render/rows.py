@@ -1,0 +1,240 @@
+"""What pictures show: for each text rows of cells, one row for each method, the same for every kind of picture.
+
+Here scores become shares of the strongest and texts become safe to print; nothing is drawn. No torch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from whichtoken.errors import BadSetting, UsageError
+from whichtoken.words import Tokenized, words_of
+
+Level = Literal["word", "token"]
+MINUS = "\N{MINUS SIGN}"
+
+# Would reorder what stands around them, or break lines where none is.
+_TRAPS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF}
+
+
+@runtime_checkable
+class Shown(Tokenized, Protocol):
+    """What can be drawn: `Attribution` is one. (Records offer pictures of themselves, so pictures do not know them.)"""
+
+    @property
+    def tokens(self) -> tuple[str, ...]: ...
+    @property
+    def scores(self) -> tuple[float, ...]: ...
+    @property
+    def layers(self) -> tuple[tuple[float, ...], ...]: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def probability(self) -> float: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def searched(self) -> bool: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def n_cut(self) -> int: ...
+    @property
+    def n_windows(self) -> int: ...
+
+
+Results = Shown | Mapping[str, Shown] | Iterable[Shown | Mapping[str, Shown]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How results are to be shown."""
+
+    level: Level = "word"
+    differences: bool = False  # also the first method minus each other one
+    numbers: bool = False  # beside the words
+    remarks: Mapping[str, str] = field(default_factory=dict)  # by name of the row
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A word, or a token."""
+
+    text: str
+    score: float
+    share: float  # of the strongest of its row: -1 to 1 (a difference of two rows: -2 to 2)
+    before: str  # what stands between it and the cell before
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    cells: tuple[Cell, ...]
+    about: str = ""  # how it was made
+    searched: bool = False
+    remark: str = ""  # to stand beside it
+
+    def strongest(self, count: int = 3) -> tuple[Cell, ...]:
+        """The cells that speak for the label most, the strongest first."""
+        found = sorted(self.cells, key=lambda cell: -cell.score)
+        return tuple(cell for cell in found if cell.score > 0)[:count]
+
+
+@dataclass(frozen=True)
+class LayerMap:
+    """What each layer adds to the scores of one method. Shares are of the strongest of all rows."""
+
+    name: str
+    rows: tuple[Row, ...]  # the last is the sum
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One text and all that is to be shown of it."""
+
+    label: str
+    probability: float
+    model: str
+    rows: tuple[Row, ...]
+    differences: tuple[Row, ...]
+    layers: tuple[LayerMap, ...]
+    notes: tuple[str, ...]
+
+
+def panels(results: Results, look: Look) -> list[Panel]:
+    """`results`: one attribution, one result of `explain`, or a list of either."""
+    if look.level not in ("word", "token"):
+        raise BadSetting("level", look.level, "'word' or 'token'")
+    return [_panel(group, look) for group in grouped(results)]
+
+
+def grouped(results: Results) -> list[dict[str, Shown]]:
+    """For each text its attributions by name. Attributions of one text that follow one another belong together."""
+    if isinstance(results, Shown):
+        return [{results.method: results}]
+    if isinstance(results, Mapping):
+        return [dict(results)] if results else []
+    found: list[dict[str, Shown]] = []
+    open_group = False
+    for item in results:
+        if isinstance(item, Mapping):
+            found.append(dict(item))
+            open_group = False
+        elif not isinstance(item, Shown):
+            raise UsageError(f"a {type(item).__name__} cannot be shown; expected what explain returns, or some of it")
+        elif open_group and _together(next(iter(found[-1].values())), item):
+            found[-1][_free_name(item, found[-1])] = item
+        else:
+            found.append({item.method: item})
+            open_group = True
+    return [group for group in found if group]
+
+
+def _together(first: Shown, other: Shown) -> bool:
+    return all(getattr(first, key) == getattr(other, key) for key in ("texts", "label", "model", "revision"))
+
+
+def _free_name(item: Shown, taken: Mapping[str, Shown]) -> str:
+    if item.method not in taken:
+        return item.method
+    theirs = taken[item.method].settings
+    changed = [f"{key}={value}" for key, value in item.settings.items() if theirs.get(key) != value]
+    name = f"{item.method}({', '.join(changed)})"
+    return name if name not in taken else f"{name} {len(taken)}"
+
+
+def _panel(group: Mapping[str, Shown], look: Look) -> Panel:
+    first = next(iter(group.values()))
+    rows = tuple(
+        Row(visible(name), cells(shown, look.level), visible(_about(shown)), shown.searched, look.remarks.get(name, ""))
+        for name, shown in group.items()
+    )
+    differences = tuple(difference(rows[0], row) for row in rows[1:]) if look.differences else ()
+    layers = tuple(layer_map(name, shown, look.level) for name, shown in group.items() if shown.layers)
+    return Panel(
+        visible(first.label), first.probability, visible(first.model), rows, differences, layers, _notes(first)
+    )
+
+
+def _about(shown: Shown) -> str:
+    settings = ", ".join(f"{key} {value}" for key, value in shown.settings.items())
+    made = f"{shown.method} ({settings})" if settings else shown.method
+    return f"{made} on {shown.model}, revision {shown.revision[:19]}"
+
+
+def _notes(shown: Shown) -> tuple[str, ...]:
+    notes = []
+    if shown.n_cut:
+        notes.append(f"{shown.n_cut} tokens were cut: the text is longer than the model reads")
+    if shown.n_windows > 1:
+        notes.append(f"averaged over {shown.n_windows} overlapping windows")
+    return tuple(notes)
+
+
+def cells(
+    shown: Shown, level: Level, scores: Sequence[float] | None = None, strongest: float = 0.0
+) -> tuple[Cell, ...]:
+    """`scores`: others than the attribution's own. `strongest`: what shares are of, by default the row's own."""
+    found = _pieces(shown, shown.scores if scores is None else scores, level)
+    strongest = strongest or max((abs(score) for _, _, score in found), default=0.0) or 1.0
+    return tuple(Cell(visible(text), score, score / strongest, visible(before)) for before, text, score in found)
+
+
+def _pieces(shown: Shown, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
+    """What stands before, text, score."""
+    if level == "token":
+        return [(" " if i else "", t, s) for i, (t, s) in enumerate(zip(shown.tokens, scores, strict=True))]
+    words = words_of(shown, scores)
+    found, end, sequence = [], 0, 0
+    for word in words:
+        if word.sequence != sequence:
+            end, sequence = 0, word.sequence
+            before = " | " + shown.texts[sequence][: word.span[0]]
+        else:
+            before = shown.texts[sequence][end : word.span[0]]
+        found.append((before, word.text, word.score))
+        end = word.span[1]
+    return found
+
+
+def difference(one: Row, other: Row) -> Row:
+    """Share by share, so that two methods with different units can be compared."""
+    if [cell.text for cell in one.cells] != [cell.text for cell in other.cells]:
+        raise UsageError(f"{one.name} and {other.name} are about different texts; only one text has a difference")
+    pairs = [(a, a.share - b.share) for a, b in zip(one.cells, other.cells, strict=True)]
+    made = tuple(Cell(cell.text, share, share, cell.before) for cell, share in pairs)
+    searched = one.searched or other.searched
+    return Row(f"{one.name} {MINUS} {other.name}", made, "difference of shares of the strongest", searched)
+
+
+def layer_map(name: str, shown: Shown, level: Level) -> LayerMap:
+    if not shown.layers:
+        raise UsageError(
+            f"{shown.method} has no scores by layer here; use explain(..., layers=True) with a method that is a sum "
+            "over layers, such as attcat or contrast-cat"
+        )
+    terms = [[score for _, _, score in _pieces(shown, scores, level)] for scores in (*shown.layers, shown.scores)]
+    strongest = max(abs(score) for row in terms for score in row) or 1.0
+    names = [*(f"block {i}" for i in range(1, len(shown.layers) + 1)), "sum"]
+    rows = zip(names, (*shown.layers, shown.scores), strict=True)
+    return LayerMap(visible(name), tuple(Row(n, cells(shown, level, scores, strongest)) for n, scores in rows))
+
+
+def visible(text: str) -> str:
+    """Nothing that a terminal, browser or editor would obey instead of show: escapes, direction marks, line breaks."""
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    if character in "\n\r\t\x0b\x0c\x85":
+        return " "
+    if code < 0x20:
+        return chr(0x2400 + code)  # as Unicode's picture of it
+    if 0x7F <= code < 0xA0 or code in _TRAPS or 0xD800 <= code < 0xE000 or 0xE0000 <= code < 0xE0080:
+        return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{code:04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
+    return character

@@ -1,0 +1,100 @@
+"""Results in a terminal: words on coloured ground, or with numbers where there is no colour. The door of rich."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from whichtoken.render.palette import Colour, ink, shade, step_of
+from whichtoken.render.rows import Look, Panel, Results, Row, panels
+
+SEARCHED = "*"
+SHOWN = 0.05  # shares below get no number
+
+
+def print_each(console: Console, results: Iterable[Results], look: Look) -> None:
+    """Result by result, as they come; the legend last."""
+    searched, count = False, 0
+    for result in results:
+        for panel in panels(result, look):
+            console.print(panel_view(panel, _with_numbers(console, look)), soft_wrap=False)
+            console.print()
+            searched, count = searched or any(row.searched for row in panel.rows), count + 1
+    if count:
+        console.print(legend_view(console, searched))
+
+
+def panel_view(panel: Panel, numbers: bool) -> RenderableType:
+    head = Text.assemble((panel.label, "bold"), f"  {panel.probability:.1%}", (f"  ({panel.model})", "dim"))
+    parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers)]
+    parts += [Text(note, style="dim") for note in panel.notes]
+    for layers in panel.layers:
+        parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers, tops=False)]
+    return Group(*parts)
+
+
+def legend_view(console: Console, searched: bool) -> RenderableType:
+    parts: list[RenderableType] = []
+    if console.color_system and not console.no_color:
+        scale = Text.assemble(*((f"{share:+.1f} ", style_of(share)) for share in (-1.0, -0.5, 0.0, 0.5, 1.0)))
+        parts.append(Text.assemble("against the label ", scale, " for it; shares of the strongest word of the row"))
+    else:
+        parts.append(Text("+ speaks for the label, - against it; shares of the strongest word of the row"))
+    if searched:
+        parts.append(Text(f"{SEARCHED} searched on the deletion curve: its deletion scores flatter it", style="dim"))
+    return Group(*parts)
+
+
+def style_of(share: float) -> Style:
+    step = step_of(share)
+    return Style(color=_hex(ink(step)), bgcolor=_hex(shade(step))) if step else Style()
+
+
+def words_of(row: Row, numbers: bool) -> Text:
+    """Never from markup: a text may hold [bold]."""
+    line = Text()
+    for cell in row.cells:
+        line.append(cell.before)
+        line.append(cell.text, style_of(cell.share))
+        if numbers and abs(cell.share) >= SHOWN:
+            line.append(f"({cell.share:+.2f})", "dim")
+    return line
+
+
+def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A plain table, for the lists of the command line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, title in enumerate(head):
+        table.add_column(title, overflow="fold", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return table
+
+
+def top_words(row: Row) -> Text:
+    top = ", ".join(f"{cell.text} {cell.share:+.2f}" for cell in row.strongest())
+    return Text.assemble(row.remark, "; " if row.remark else "", (top or "none speaks for it", "dim"))
+
+
+def name_of(row: Row) -> Text:
+    return Text.assemble((row.name, "cyan"), (f" {SEARCHED}" if row.searched else "", "dim"))
+
+
+def _rows_view(rows: Sequence[Row], numbers: bool, tops: bool = True) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, max_width=40)
+    table.add_column(ratio=3)
+    for row in rows:
+        cells = [name_of(row), words_of(row, numbers)]
+        table.add_row(*cells, *([top_words(row)] if tops else []))
+    return table
+
+
+def _with_numbers(console: Console, look: Look) -> bool:
+    return look.numbers or not console.color_system or console.no_color
+
+
+def _hex(colour: Colour) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -1,0 +1,56 @@
+"""Files that are whole or not there: written beside their place, then moved into it. No torch."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from whichtoken.errors import UsageError
+
+
+def write_whole(path: str | Path, content: str | bytes) -> Path:
+    """UsageError if that cannot be; an older file then stays as it was."""
+    with opened_whole(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return Path(path).expanduser()
+
+
+@contextmanager
+def opened_whole(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file to write to; it takes its place when the block ends, also by Ctrl-C, but not when an error ends it."""
+    where = Path(path).expanduser()
+    check_writable(where)
+    try:
+        with tempfile.NamedTemporaryFile(dir=where.parent, prefix=f".{where.name}.", delete=False) as file:
+            part = Path(file.name)
+            try:
+                yield file
+            except KeyboardInterrupt:
+                _put(part, where)
+                raise
+        _put(part, where)
+    except OSError as error:
+        raise UsageError(f"{where} cannot be written: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def check_writable(path: str | Path) -> None:
+    """UsageError before long work, not after it."""
+    where = Path(path).expanduser()
+    if where.is_dir():
+        raise UsageError(f"{where} is a folder; give the name of a file")
+    if not where.parent.is_dir():
+        raise UsageError(f"{where} cannot be written: there is no folder {where.parent}")
+    target = where if where.exists() else where.parent
+    if not os.access(target, os.W_OK):
+        raise UsageError(f"{where} cannot be written: no permission to write to {target}")
+
+
+def _put(part: Path, where: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    part.chmod(where.stat().st_mode & 0o777 if where.exists() else 0o666 & ~mask)  # not the private mode of temporaries
+    part.replace(where)
