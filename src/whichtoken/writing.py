@@ -19,17 +19,13 @@ def write_whole(path: str | Path, content: str | bytes) -> Path:
 
 @contextmanager
 def opened_whole(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file to write to; it takes its place when the block ends, also by Ctrl-C, but not when an error ends it."""
+    """A file to write to; it takes its place when the block ends, but not when an error ends it."""
     where = Path(path).expanduser()
     check_writable(where)
     try:
         with tempfile.NamedTemporaryFile(dir=where.parent, prefix=f".{where.name}.", delete=False) as file:
             part = Path(file.name)
-            try:
-                yield file
-            except KeyboardInterrupt:
-                _put(part, where)
-                raise
+            yield file
         _put(part, where)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror or error}") from error

@@ -16,7 +16,7 @@ from whichtoken.models import ModelProbe, capture, window_row
 from whichtoken.models.architectures import ARCHITECTURES
 from whichtoken.registry import find, method_names, parse
 from whichtoken.targets import Goal
-from whichtoken.trace import Needs
+from whichtoken.trace import Ask, Needs
 
 INPUTS = [
     "It is very slow.",
@@ -37,7 +37,7 @@ def subject_for(kind: str, attention: str | None) -> wt.Subject:
 
 
 def explained(kind: str, labels: list[str], inputs: list[Any], attention: str | None = None) -> list[Any]:
-    return wt.explain(subject_for(kind, attention), inputs, labels, target="entailment")
+    return wt.explain(subject_for(kind, attention), inputs, labels, target="entailment", layers=True)
 
 
 @cache
@@ -50,7 +50,7 @@ def assert_close(found: list[Any], expected: list[Any]) -> None:
     for mine, reference in zip(found, expected, strict=True):
         for label, attribution in mine.items():
             assert attribution.tokens == reference[label].tokens
-            a, b = (torch.tensor(x.scores, dtype=torch.float64) for x in (attribution, reference[label]))
+            a, b = (torch.tensor([x.scores, *x.layers], dtype=torch.float64) for x in (attribution, reference[label]))
             worst = float((a - b).abs().max())
             assert worst <= 1e-9 * float(b.abs().max()) + 1e-15, f"{label}: {a} is not {b}"
 
@@ -66,6 +66,17 @@ def test_scores_are_finite_and_as_many_as_tokens(kind: str) -> None:
         for attribution in result.values():
             assert len(attribution.scores) == len(attribution.tokens) == len(attribution.spans)
             assert torch.tensor(attribution.scores).isfinite().all()
+
+
+@each_kind
+def test_what_layers_add_sums_to_the_scores(kind: str) -> None:
+    for result in together(kind):
+        layered = {label: attribution for label, attribution in result.items() if attribution.layers}
+        assert {"attcat", "cat", "contrast-cat", "grad-sam"} <= set(layered)
+        for label, attribution in layered.items():
+            terms, total = (torch.tensor(x, dtype=torch.float64) for x in (attribution.layers, attribution.scores))
+            worst = float((terms.sum(0) - total).abs().max())
+            assert worst <= 1e-9 * float(terms.abs().max()), label
 
 
 @each_kind
@@ -131,6 +142,22 @@ def test_a_method_reads_what_it_declares_and_nothing_else(label: str) -> None:
         less = Needs(method.needs.values, method.needs.grads - {site})
         with pytest.raises(UndeclaredSite, match=f"grads of {site}"):
             method(trace.restrict(less), probe)
+
+
+@each_method
+def test_a_method_asks_what_it_declares_and_nothing_else(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = set()
+    kinds = {"keep": Ask.DELETIONS, "references": Ask.REFERENCES, "trace": Ask.PASSES}
+    for name, kind in kinds.items():
+        original = getattr(ModelProbe, name)
+
+        def spy(self: Any, *args: Any, _kind: Ask = kind, _original: Any = original) -> Any:
+            asked.add(_kind)
+            return _original(self, *args)
+
+        monkeypatch.setattr(ModelProbe, name, spy)
+    explained("bert", [label], INPUTS[:1])
+    assert asked == parse(label).needs.asks
 
 
 @each_kind

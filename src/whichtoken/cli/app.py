@@ -18,7 +18,6 @@ LINE = 200  # characters
 
 app = typer.Typer(
     name="whichtoken",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

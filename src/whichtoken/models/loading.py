@@ -61,12 +61,15 @@ def load_default(
     dtype: torch.dtype = torch.float32,
     references: ReferenceLibrary | str | Path | None = None,
 ) -> Subject:
-    """The default model, from where it is. Its revision is that of its file, whatever transformers adds to it."""
-    found = load(folder, dtype=dtype)
-    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    subject = replace(found, name=DEFAULT_NAME, revision=f"sha256:{digest}")
+    """The default model, from where it is."""
+    subject = replace(load(folder, dtype=dtype), name=DEFAULT_NAME, revision=revision_of(folder))
     library = references if references is not None else folder / DEFAULT_REFERENCES
     return subject.with_references(library)
+
+
+def revision_of(folder: Path) -> str:
+    """Of the default model: a hash of its file, which does not change when transformers reads it differently."""
+    return f"sha256:{hashlib.sha256((folder / 'model.safetensors').read_bytes()).hexdigest()}"
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Results in a terminal: words on coloured ground, or with numbers where there is no colour. The door of rich."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.style import Style
@@ -28,10 +28,10 @@ def print_each(console: Console, results: Iterable[Results], look: Look) -> None
 
 def panel_view(panel: Panel, numbers: bool) -> RenderableType:
     head = Text.assemble((panel.label, "bold"), f"  {panel.probability:.1%}", (f"  ({panel.model})", "dim"))
-    parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers)]
+    parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, side_of)]
     parts += [Text(note, style="dim") for note in panel.notes]
     for layers in panel.layers:
-        parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers, tops=False)]
+        parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers)]
     return Group(*parts)
 
 
@@ -73,22 +73,22 @@ def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tab
     return table
 
 
-def top_words(row: Row) -> Text:
+def side_of(row: Row) -> Text:
+    """What stands beside a row: a remark if there is one, else its strongest words."""
     top = ", ".join(f"{cell.text} {cell.share:+.2f}" for cell in row.strongest())
-    return Text.assemble(row.remark, "; " if row.remark else "", (top or "none speaks for it", "dim"))
+    return Text(row.remark) if row.remark else Text(top or "none speaks for it", style="dim")
 
 
 def name_of(row: Row) -> Text:
     return Text.assemble((row.name, "cyan"), (f" {SEARCHED}" if row.searched else "", "dim"))
 
 
-def _rows_view(rows: Sequence[Row], numbers: bool, tops: bool = True) -> Table:
+def _rows_view(rows: Sequence[Row], numbers: bool, beside: Callable[[Row], Text] | None = None) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, max_width=40)
-    table.add_column(ratio=3)
+    table.add_column(overflow="fold")
     for row in rows:
-        cells = [name_of(row), words_of(row, numbers)]
-        table.add_row(*cells, *([top_words(row)] if tops else []))
+        table.add_row(name_of(row), words_of(row, numbers), *([beside(row)] if beside else []))
     return table
 
 

@@ -1,0 +1,62 @@
+"""Draw the pictures of the README from real output of the default model: `make pictures`."""
+
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+from rich.text import Text
+
+import whichtoken as wt
+from whichtoken.cli.answers import Asked, compared
+from whichtoken.cli.inputs import Texts
+from whichtoken.render.rows import Look
+from whichtoken.render.terminal import print_each
+
+HERE = Path(__file__).parent / "pictures"
+TEXTS = [
+    "It is very slow.",
+    "rare birds has more than enough charm to make it memorable.",
+    "i really didn't like this movie. some of the actors were good, but overall the movie was boring.",
+]
+METHODS = ["contrast-cat", "attcat", "gae"]
+
+# As rich draws it, without the web fonts that its own format loads.
+SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: {char_height}px;
+line-height: {line_height}px; font-variant-east-asian: full-width; }}
+{styles}
+</style>
+<defs><clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>{lines}</defs>
+<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#cccccc" />
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
+</svg>
+"""
+
+
+def main() -> None:
+    HERE.mkdir(exist_ok=True)
+    subject = wt.load()
+    results = wt.explain(subject, TEXTS, METHODS)
+    draw("explain.svg", "whichtoken explain ... --method contrast-cat,attcat,gae", results, Look())
+    asked = Asked(["contrast-cat", "attcat", "gae", "rollout", "random"], None, "truncate", False)
+    comparison = compared(subject, Texts(lambda: iter([(TEXTS[2],)]), 1), asked)
+    draw("compare.svg", "whichtoken compare ...", [comparison.result], Look(remarks=comparison.remarks()))
+    wt.to_html(wt.explain(subject, TEXTS, METHODS, layers=True), HERE / "page.html", differences=True)
+    print(f"wrote explain.svg, compare.svg and page.html to {HERE.relative_to(Path.cwd())}")
+
+
+def draw(name: str, command: str, results: Sequence[Mapping[str, wt.Attribution]], look: Look) -> None:
+    console = Console(record=True, width=118, file=StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text(f"$ {command}", style="dim"))
+    print_each(console, results, look)
+    svg = console.export_svg(title="", theme=DEFAULT_TERMINAL_THEME, code_format=SVG, unique_id="whichtoken")
+    (HERE / name).write_text(svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+"""The command line, as a user meets it: what it prints, what it writes, and how it fails."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.render.shown import FINE
+from tests.tiny import CORPUS, model_of, wordpiece
+
+import whichtoken as wt
+from whichtoken.catalogue import FILE, catalogue, described
+from whichtoken.cli.outputs import Progress, until_interrupted
+from whichtoken.cli.run import main
+from whichtoken.records import Attribution
+
+TEXT = "The actors were won, but it is slow."
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder as `save_pretrained` leaves it."""
+    folder = tmp_path_factory.mktemp("model")
+    model_of("bert").float().save_pretrained(folder)
+    wordpiece().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def references(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("references") / "library"
+    wt.build_references(wt.load(model), CORPUS, out=folder, rule="random", min_tokens=1)
+    return str(folder)
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    with pytest.raises(SystemExit) as ending:
+        main(words)
+    found = capsys.readouterr()
+    return int(ending.value.code or 0), found.out, found.err
+
+
+def started(*words: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+    """In a process of its own."""
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", **changes.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "whichtoken", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["explain", "--help"], ["methods"], ["methods", "attcat"], ["metrics"]])
+def test_lists_and_help_do_not_import_torch(words: Sequence[str]) -> None:
+    code = f"""
+import sys
+from whichtoken.cli.run import main
+try:
+    main({words!r})
+finally:
+    heavy = [name for name in ("torch", "transformers", "numpy", "matplotlib") if name in sys.modules]
+    assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_the_catalogue_says_what_the_registry_says() -> None:
+    assert catalogue() == described(), f"{FILE.name} is out of date: make catalogue"
+
+
+def test_methods_lists_every_method_and_tells_more_about_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "methods")
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    for name in wt.method_names():
+        assert wt.method(name).paper in lines[name]
+        assert lines[name].split()[-1] == ("yes" if wt.method(name).searched else "no")
+    assert "references" in lines["contrast-cat"]
+    _, page, _ = run(capsys, "methods", "contrast-cat")
+    for shown in ("contrast-cat@repo", "-o steps=...", "default 9", "Han et al., UAI 2025"):
+        assert shown in page
+
+
+def test_version_and_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version")[:2] == (0, f"whichtoken {wt.__version__}\n")
+    assert "explain" in run(capsys)[1]
+
+
+def test_explain_prints_the_label_the_words_and_a_legend(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "explain", TEXT, "very rare", "--model", model, "--method", "attcat,gae@recommended")
+    assert code == 0, err
+    expected = wt.explain(wt.load(model), [TEXT], ["attcat"])[0]["attcat"]
+    words = sorted(expected.words(), key=lambda word: -word.score)
+    share = words[0].score / max(abs(word.score) for word in words)
+    assert f"{expected.label}  {expected.probability:.1%}" in out
+    assert f"{words[0].text} {share:+.2f}" in out
+    assert "+ speaks for the label" in out
+    assert "\x1b" not in out  # a pipe gets no colours
+    assert out.count("attcat") == out.count("gae") == 2
+
+
+def test_without_references_the_default_leaves_out_what_needs_them_and_says_so(
+    model: str, references: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "explain", TEXT, "--model", model)
+    assert code == 0
+    assert "attcat" in out
+    assert "contrast-cat" not in out
+    assert "left out, because there is no reference library: contrast-cat" in err
+    code, out, err = run(capsys, "explain", TEXT, "--model", model, "--references", references)
+    assert (code, err) == (0, "")
+    assert "contrast-cat *" in out
+
+
+def test_json_lines_can_be_read_back_and_shown_again(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["explain", TEXT, "very slow film", "--model", model, "--method", "attcat,gae"]
+    _, lines, _ = run(capsys, *base, "--format", "jsonl")
+    found = [Attribution.from_json(line) for line in lines.splitlines()]
+    subject = wt.load(model)
+    assert found == [a for r in wt.explain(subject, [TEXT, "very slow film"], ["attcat", "gae"]) for a in r.values()]
+    _, whole, _ = run(capsys, *base, "--format", "json")
+    assert [Attribution.from_json(json.dumps(record)) for record in json.loads(whole)] == found
+    path = tmp_path / "saved.jsonl"
+    code, out, err = run(capsys, *base, "--out", str(path))
+    assert (code, out) == (0, "")
+    assert "2 of 2 explained" in err
+    assert [Attribution.from_json(line) for line in path.read_text(encoding="utf-8").splitlines()] == found
+    _, terminal, _ = run(capsys, *base)
+    assert run(capsys, "show", str(path))[1] == terminal
+    (tmp_path / "saved.json").write_text(whole, encoding="utf-8")
+    assert run(capsys, "show", str(tmp_path / "saved.json"))[1] == terminal
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("a.html", b"<!doctype html>"), ("a.tex", b"% needs"), ("a.png", b"\x89PNG"), ("a.txt", b"contradiction")],
+)
+def test_the_ending_of_the_file_says_the_format(
+    name: str, first: bytes, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    options = ["--model", model, "--method", "attcat,gae", "--difference", "--target", "contradiction"]
+    code, _, err = run(capsys, "explain", TEXT, *options, "--out", str(path))
+    assert code == 0, err
+    assert path.read_bytes().startswith(first)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_layers_are_shown_where_there_are_any(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "explain", TEXT, "--model", model, "--method", "attcat,gae", "--layers")
+    assert "attcat, by layer:" in out
+    assert "gae, by layer" not in out
+    assert all(name in out for name in ("block 1", "block 3", "sum"))
+    options = ["--method", "attcat", "--layers", "--out", str(tmp_path / "layers.svg")]
+    assert run(capsys, "explain", TEXT, "--model", model, *options)[0] == 0
+    assert "block 3" in (tmp_path / "layers.svg").read_text(encoding="utf-8")
+
+
+def test_pairs_targets_levels_and_settings(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model", model, "--method", "attcat,grad-sam", "--format", "jsonl"]
+    pair = ["explain", "A man sleeps.", "--pair", "Nobody is awake."]
+    _, out, _ = run(capsys, *pair, *options, "--target", "entailment", "-o", "axis=key", "-o", "mask_special=true")
+    attcat, grad_sam = (Attribution.from_json(line) for line in out.splitlines())
+    assert attcat.texts == ("A man sleeps.", "Nobody is awake.")
+    assert attcat.label == grad_sam.label == "entailment"
+    assert grad_sam.settings == {"axis": "key", "mask_special": True}
+    assert attcat.settings["mask_special"] is True
+    _, out, _ = run(capsys, *pair, *options, "--target", "1", "--against", "neutral")
+    assert Attribution.from_json(out.splitlines()[0]).label == "entailment rather than neutral"
+    _, out, _ = run(capsys, "explain", TEXT, "--model", model, "--method", "attcat", "--level", "token")
+    assert "[CLS]" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "review,label\nvery slow,0\n a rare film ,1\n"),
+        ("t.tsv", "review\tlabel\nvery slow\t0\n a rare film \t1\n"),
+        ("t.jsonl", '{"review": "very slow"}\n\n{"review": " a rare film "}\n'),
+    ],
+)
+def test_a_file_is_read_by_column(
+    name: str, content: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    options = ["--column", "review", "--model", model, "--method", "attcat", "--format", "jsonl"]
+    code, out, err = run(capsys, "explain", "--file", str(tmp_path / name), *options)
+    assert code == 0, err
+    assert [Attribution.from_json(line).texts for line in out.splitlines()] == [("very slow",), (" a rare film ",)]
+
+
+def test_standard_input_has_a_text_on_each_line(model: str) -> None:
+    options = ["--model", model, "--method", "attcat", "--format", "jsonl"]
+    done = started("explain", "-", *options, input="very slow\n\nnaïve film\n", env={"PYTHONIOENCODING": "latin-1"})
+    assert done.returncode == 0, done.stderr
+    assert [Attribution.from_json(line).texts for line in done.stdout.splitlines()] == [("very slow",), ("naïve film",)]
+    assert done.stderr == ""  # nothing but results, and no bar where nobody looks
+
+
+def test_colours_follow_no_color(model: str) -> None:
+    words = ["explain", "very slow film", "--model", model, "--method", "attcat"]
+    colours = {"FORCE_COLOR": "1", "COLORTERM": "truecolor", "TERM": "xterm-256color"}
+    assert "\x1b[38;2" in started(*words, env=colours).stdout
+    assert "38;2" not in started(*words, env={**colours, "NO_COLOR": "1"}).stdout
+
+
+def test_compare_ranks_methods_by_their_deletion_score(
+    model: str, references: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["compare", TEXT, "--model", model, "--references", references]
+    code, out, err = run(capsys, *base)
+    assert code == 0, err
+    lines = [line for line in out.splitlines() if "deletion +" in line or "deletion -" in line]
+    scores = [float(line.partition("deletion ")[2].split()[0].rstrip(",")) for line in lines]
+    assert len(scores) == len(wt.method_names())
+    assert scores == sorted(scores, reverse=True)
+    assert lines[0].rstrip().endswith("best")
+    assert sum("best" in line for line in lines) <= 2
+    assert "contrast-cat *" in out
+    assert "refined-noise *" in out
+    code, text, _ = run(capsys, *base, "--methods", "attcat,random", "--format", "json")
+    rows = json.loads(text)
+    assert [row["deletion"] for row in rows] == sorted((row["deletion"] for row in rows), reverse=True)
+    for row in rows:
+        curve = row["curve"]["probability"]
+        assert row["deletion"] == pytest.approx(curve[0] - sum(curve[1:]) / 9)
+    code, _, err = run(capsys, *base, "--methods", "attcat,gae", "--out", str(tmp_path / "c.html"))
+    assert code == 0, err
+    assert "deletion" in (tmp_path / "c.html").read_text(encoding="utf-8")
+
+
+def test_model_says_what_is_in_a_model(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "model", model)
+    for shown in ("bert", "3 blocks, 3 heads, 24 wide", "0 contradiction, 1 entailment, 2 neutral", "none; see"):
+        assert shown in out
+
+
+def test_references_are_built_and_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "corpus.txt").write_text("\n".join(CORPUS), encoding="utf-8")
+    out_folder = str(tmp_path / "library")
+    options = ["--model", model, "--out", out_folder, "-o", "rule=random", "-o", "min_tokens=1"]
+    code, built, err = run(capsys, "references", "build", str(tmp_path / "corpus.txt"), *options)
+    assert code == 0, err
+    assert f"use it with --references {out_folder}" in err
+    assert run(capsys, "references", "show", out_folder)[1] == built
+    assert "rule random" in built
+
+
+FILES = {
+    "empty.csv": b"",
+    "header.csv": b"text\n",
+    "fine.csv": b"text,label\nvery slow,0\n",
+    "latin.csv": "text\nvery slow\ncaf\xe9\n".encode("latin-1"),
+    "binary.csv": b"\x89PNG\r\n\x1a\n\x00\x00",
+    "zero.csv": b"text\nslow\x00\n",
+    "blank.csv": b"text,label\nvery slow,0\n  ,1\n",
+    "broken.jsonl": b'{"text": "very slow"}\n{"text": \n',
+}
+# Words after `explain`, exit code, what is said.
+FAILURES: dict[str, tuple[list[str], int, str]] = {
+    "no text": ([], 2, "give texts, or - for standard input, or --file FILE"),
+    "text and file": (["very slow", "--file", "fine.csv"], 2, "one of them"),
+    "empty text": ([" "], 2, "text 1 has an empty text"),
+    "missing file": (["--file", "nowhere.csv"], 2, "there is no file nowhere.csv"),
+    "empty file": (["--file", "empty.csv"], 2, "empty.csv has no texts"),
+    "only a header": (["--file", "header.csv"], 2, "header.csv has no texts"),
+    "missing column": (["--file", "fine.csv", "--column", "review"], 2, "no column 'review'; there are text, label"),
+    "column of no file": (["slow", "--column", "review"], 2, "--column names a column of --file"),
+    "pair of a file": (["--file", "fine.csv", "--pair", "slow"], 2, "--pair is the second text of one pair"),
+    "bad encoding": (["--file", "latin.csv"], 2, "latin.csv, line 3 is not UTF-8: b'caf"),
+    "binary file": (["--file", "binary.csv"], 2, "binary.csv, line 1 is not UTF-8"),
+    "zero bytes": (["--file", "zero.csv"], 2, "zero.csv, line 2 has a zero byte: this is no text file"),
+    "blank row": (["--file", "blank.csv"], 2, "blank.csv, row 3 has an empty text"),
+    "broken row": (["--file", "broken.jsonl"], 2, "broken.jsonl, line 2 is not JSON"),
+    "unknown kind of file": (["--file", "x.docx"], 2, "cannot tell what kind of file it is"),
+    "unknown method": (["slow", "--method", "atcat"], 2, "unknown method 'atcat'; did you mean 'attcat'?"),
+    "no method": (["slow", "--method", ","], 2, "names of methods, separated by commas"),
+    "unknown preset": (["slow", "--method", "attcat@x"], 2, "unknown preset of attcat 'x'"),
+    "unknown setting": (["slow", "--method", "attcat", "-o", "axes=key"], 2, "unknown setting of attcat 'axes'"),
+    "bad setting": (["slow", "--method", "gae", "-o", "start_layer=-1"], 2, "start_layer=-1 is not allowed"),
+    "not a setting": (["slow", "--method", "gae", "-o", "start_layer"], 2, "it must be setting=value"),
+    "unknown label": (["slow", "--target", "funny"], 2, "unknown label 'funny'"),
+    "against alone": (["slow", "--against", "neutral"], 2, "--against needs --target"),
+    "unknown format": (["slow", "--format", "word"], 2, "--format='word' is not allowed"),
+    "unknown level": (["slow", "--level", "letter"], 2, "level='letter' is not allowed"),
+    "unknown ending": (["slow", "--out", "x.docx"], 2, "cannot tell the format"),
+    "no folder": (["slow", "--out", "no/x.html"], 2, "there is no folder no"),
+    "out is a folder": (["slow", "--format", "html", "--out", "."], 2, "is a folder"),
+    "figure to a pipe": (["slow", "--format", "figure"], 2, "a figure goes into a file"),
+    "two texts in a figure": (["slow", "rare", "--out", "x.png"], 2, "a figure shows one text"),
+    "no references": (["slow", "--method", "contrast-cat"], 2, "whichtoken references build TEXTS.csv --model "),
+    "no library": (["slow", "--references", "none"], 1, "none"),
+    "unknown model": (["slow", "--model", "./no-model"], 2, "there is no folder ./no-model"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_one_line_with_its_exit_code_and_writes_nothing(
+    name: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, code, message = FAILURES[name]
+    for file, content in FILES.items():
+        (tmp_path / file).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    chosen = [] if "--model" in words else ["--model", model]
+    found, out, err = run(capsys, "explain", *words, *chosen)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert len(err.splitlines()) == 1 + ("left out" in err)
+    assert "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+
+
+def test_no_references_names_the_model_in_the_command(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = run(capsys, "explain", "slow", "--method", "contrast-cat", "--model", model)
+    assert f"whichtoken references build TEXTS.csv --model {model} --out references" in err
+
+
+def test_an_unsupported_model_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model_of("bert").bert.save_pretrained(tmp_path)
+    wordpiece().save_pretrained(tmp_path)
+    code, out, err = run(capsys, "explain", "slow", "--model", str(tmp_path))
+    assert (code, out) == (3, "")
+    assert "fine-tune it as a classifier first" in err
+
+
+def test_debug_shows_the_traceback_wherever_it_stands() -> None:
+    for words in (["--debug", "explain", " "], ["explain", " ", "--debug"]):
+        done = started(*words)
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr
+        assert "BadInput" in done.stderr
+    assert "give texts" not in started("explain", "--model", "./none", "--", "--debug").stderr  # here it is a text
+
+
+def test_errors_do_not_carry_escapes_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = run(capsys, "explain", "slow", "--method", "\x1b[31mx")
+    assert "\x1b" not in err
+
+
+def test_ctrl_c_keeps_the_finished_rows_of_a_file_job(model: str, tmp_path: Path) -> None:
+    rows = 50_000  # many more than there is time for
+    (tmp_path / "many.csv").write_text("text\n" + "very slow film\n" * rows, encoding="utf-8")
+    words = ["explain", "--file", "many.csv", "--model", model, "--method", "attcat", "--out", "done.jsonl"]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "whichtoken", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    parts: list[Path] = []
+    while not parts and job.poll() is None:  # until the first rows are in the file beside the final one
+        parts = [path for path in tmp_path.glob(".done.jsonl.*") if path.stat().st_size]
+    job.send_signal(signal.SIGINT)
+    _, err = job.communicate(timeout=120)
+    assert job.returncode == 130, err
+    finished = [Attribution.from_json(line) for line in (tmp_path / "done.jsonl").read_text("utf-8").splitlines()]
+    assert 0 < len(finished) < rows
+    assert f"{len(finished)} of {rows} explained" in err
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} == {"many.csv", "done.jsonl"}
+
+
+def test_ctrl_c_while_a_row_is_written_waits_until_it_is() -> None:
+    progress, written, results = Progress(), [], [{"first": FINE}, {"second": FINE}]
+    before = signal.getsignal(signal.SIGINT)
+    for row in until_interrupted(results, progress):
+        os.kill(os.getpid(), signal.SIGINT)
+        written.append(row)
+    assert written == results[:1]
+    assert (progress.finished, progress.interrupted) == (1, True)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_closed_pipe_is_no_crash(model: str) -> None:
+    head = shutil.which("head")
+    command = f"{sys.executable} -m whichtoken explain {'very ' * 5} --model {model} --method attcat | {head} -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,100 @@
+"""Every command and every example of the README is run."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.tiny import CORPUS, model_of, wordpiece
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+COMMANDS = [
+    line.partition("  #")[0].partition(" # ")[0].strip()
+    for kind, block in BLOCKS
+    if kind == "console"
+    for line in block.splitlines()
+]
+EXAMPLES = [block for kind, block in BLOCKS if kind == "python"]
+
+
+def test_every_block_is_run_by_a_test() -> None:
+    assert {kind for kind, _ in BLOCKS} == {"console", "python"}
+    assert COMMANDS[:3] == ["make demo", "make test", "pip install ."]
+    assert all(command.startswith("whichtoken ") for command in COMMANDS[3:])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the README's reader has: a model, a file to explain, texts to make references of."""
+    folder = tmp_path_factory.mktemp("reader")
+    model_of("bert").float().save_pretrained(folder / "my-model")
+    wordpiece().save_pretrained(folder / "my-model")
+    (folder / "reviews.csv").write_text("review\nvery slow film\na rare plot\n", encoding="utf-8")
+    rows = [f'"{text}"' for text in CORPUS * 20]
+    (folder / "train.csv").write_text("\n".join(["text", *rows]) + "\n", encoding="utf-8")
+    return folder
+
+
+def run(command: list[str], place: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=place, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+def test_the_commands_of_the_reader(place: Path) -> None:
+    """In their order, because some need what others made."""
+    for command in COMMANDS[3:]:
+        out = run(shlex.split(command), place)
+        assert out or "--out" in command
+    for made in ("page.html", "results.jsonl", "references"):
+        assert (place / made).exists()
+
+
+def test_the_python_of_the_reader(place: Path) -> None:
+    for example in EXAMPLES:
+        run([sys.executable, "-c", example], place)
+    assert (place / "results.html").exists()
+
+
+def test_make_demo_explains_the_three_reviews() -> None:
+    """`make test` is what runs this; `make demo` is run without its set-up, which is there already."""
+    lines = run(["make", "-n", "demo", "READY="], ROOT)
+    command = shlex.split(lines.replace("\\\n", " "))
+    assert Path(command[0]).name == "whichtoken"
+    out = run(["whichtoken", *command[1:]], ROOT)
+    for label in ("negative", "positive"):
+        assert label in out
+    for method in ("contrast-cat", "attcat", "gae", "integrated-gradients", "random"):
+        assert out.count(method) == 3
+    assert run(["make", "-n", "test", "READY="], ROOT).strip().endswith("pytest -q -n auto")
+
+
+def test_pip_install_brings_the_command_and_the_default_model(tmp_path: Path) -> None:
+    """As `pip install .` does it, without the network: build the wheel, then unpack it elsewhere."""
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], ROOT)
+    wheel = next(tmp_path.glob("*.whl"))
+    options = ["--no-deps", "--no-index", "--disable-pip-version-check", "-q", "--target", str(tmp_path / "site")]
+    run([sys.executable, "-m", "pip", "install", *options, str(wheel)], tmp_path)
+    code = (
+        "import whichtoken as wt, sys; assert wt.__file__.startswith(sys.argv[1]), wt.__file__; "
+        "print(wt.explain(wt.load(), ['It is very slow.'], ['contrast-cat'])[0]['contrast-cat'].label)"
+    )
+    site = str(tmp_path / "site")
+    done = subprocess.run(
+        [sys.executable, "-c", code, site],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": site},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "negative\n"
+    assert "whichtoken.cli.run:main" in next((tmp_path / "site").glob("*.dist-info/entry_points.txt")).read_text()

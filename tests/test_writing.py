@@ -1,0 +1,45 @@
+"""Files are whole or not there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from whichtoken.errors import UsageError
+from whichtoken.writing import check_writable, opened_whole, write_whole
+
+
+def test_an_error_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    write_whole(path, "old")
+    with pytest.raises(ZeroDivisionError), opened_whole(path) as file:
+        file.write(b"half" * (1 // 0))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_has_the_usual_mode_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
+    path, plain = tmp_path / "out.txt", tmp_path / "plain.txt"
+    plain.write_text("")
+    write_whole(path, b"new")
+    assert path.stat().st_mode == plain.stat().st_mode
+    path.chmod(0o640)
+    write_whole(path, b"newer")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.read_bytes() == b"newer"
+
+
+def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path, "is a folder; give the name of a file"),
+        (tmp_path / "nowhere" / "x", "there is no folder"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            check_writable(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="no permission"):
+        check_writable(tmp_path / "x")
