@@ -1,11 +1,11 @@
-"""Every method on the same texts: how faithful by deletion, and what it costs. For a first look; one model, one data set.
+"""Every method on the same texts: how faithful by deletion, and what it costs. One model and one data set.
 
     python benchmarks/methods.py TEXTS.tsv [--model MODEL] [--references DIR] [--texts N]
 
-TEXTS.tsv has a header and a column `text`. Without a model: the one that comes with whichtoken. Deletion is the mean drop
-of the predicted class's probability when 10, 20 .. 90 % of the content tokens are deleted, the highest scores first; the
-random row is the floor. Cost is the time of explaining all texts with that method alone, divided by that of `cat`, which
-is one forward and one backward. The result is printed and written to benchmarks/results/methods.md.
+TEXTS.tsv has a header and a column `text`. Without a model: the one that comes with whichtoken. Deletion is the mean
+drop of the predicted class's probability when 10, 20 .. 90 % of the content tokens are deleted, the highest scores
+first; the random row is the floor. Cost is the time of explaining all texts with that method alone, divided by that of
+`cat`, which is one forward and one backward. Printed, and written to benchmarks/results/methods.md.
 """
 
 import argparse
@@ -62,15 +62,15 @@ def table(
         rows.append(f"| {name}{mark} | {most} | {least} | {seconds[name] / seconds['cat']:.1f} |")
     return f"""# Every method on the same texts
 
-`python benchmarks/methods.py`, {count} texts of at least 8 words, {subject.title}; {platform.machine()}, {os.cpu_count()} cores.
-Mean and 95 % bootstrap interval over texts.
+`python benchmarks/methods.py TEXTS.tsv`, {count} texts of at least 8 words, {subject.title}.
+{platform.machine()}, {os.cpu_count()} cores. Mean and 95 % bootstrap interval over texts.
 
 | method | deletion, highest first (higher is better) | deletion, lowest first (lower is better) | cost |
 |---|---|---|---|
 {chr(10).join(rows)}
 
-\\* searched on the deletion curve, which flatters its deletion score. Cost: time beside that of one forward and one backward (`cat`),
-each method alone; together they share the pass.
+\\* searched on the deletion curve, which flatters its deletion score. Cost: time of the method alone beside that of one
+forward and one backward (`cat`); methods that run together share that pass.
 """
 
 

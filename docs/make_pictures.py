@@ -10,7 +10,7 @@ from rich.text import Text
 
 import whichtoken as wt
 from whichtoken.cli.answers import Asked, compared
-from whichtoken.cli.inputs import Texts
+from whichtoken.cli.inputs import gather
 from whichtoken.render.rows import Look
 from whichtoken.render.terminal import print_each
 
@@ -44,7 +44,7 @@ def main() -> None:
     results = wt.explain(subject, TEXTS, METHODS)
     draw("explain.svg", "whichtoken explain ... --method contrast-cat,attcat,gae", results, Look())
     asked = Asked(["contrast-cat", "attcat", "gae", "rollout", "random"], None, "truncate", False)
-    comparison = compared(subject, Texts(lambda: iter([(TEXTS[2],)]), 1), asked)
+    comparison = compared(subject, gather([TEXTS[2]], None, None, []), asked)
     draw("compare.svg", "whichtoken compare ...", [comparison.result], Look(remarks=comparison.remarks()))
     wt.to_html(wt.explain(subject, TEXTS, METHODS, layers=True), HERE / "page.html", differences=True)
     print(f"wrote explain.svg, compare.svg and page.html to {HERE.relative_to(Path.cwd())}")

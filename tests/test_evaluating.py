@@ -86,8 +86,10 @@ def test_what_does_not_belong_together_is_refused(subject_of: SubjectOf) -> None
     assert degrade(subject, []) == []
     with pytest.raises(UsageError, match="different texts or labels"):
         degrade(subject, [attribution, replace(attribution, texts=("other",))])
-    with pytest.raises(UsageError, match="other tokens than the model reads"):
-        degrade(subject_of("gpt2"), [attribution])
+    with pytest.raises(UsageError, match="of another model than tiny bert"):
+        degrade(subject_of("bert", labels=2), [attribution])
+    with pytest.raises(UsageError, match="other tokens than the model reads at once"):
+        degrade(subject, [replace(attribution, tokens=attribution.tokens[::-1])])
     with pytest.raises(UsageError, match="label 'funny' is none of the model's: contradiction, entailment, neutral"):
         degrade(subject, [replace(attribution, label="funny")])
     with pytest.raises(BadSetting, match="the most relevant first"):

@@ -90,6 +90,8 @@ def test_elapsed_time_does_not_count_when_attributions_are_compared() -> None:
         ({"schema": 2}, "schema 1"),
         ({"record": "Curve"}, "expected the JSON of one Attribution"),
         ({"surprise": 1}, "surprise"),
+        ({"layers": [[1.0]]}, "a layer must have as many scores as there are tokens"),
+        ({"scores": [float("nan")] * 7}, "holds NaN; numbers must be finite"),
         ({"scores": [1.0]}, "7 tokens, .* 1 scores; there must be as many of each"),
         ({"scores": None}, "scores is None, expected tuple"),
         ({"tokens": 3}, "tokens is 3"),

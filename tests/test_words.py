@@ -41,6 +41,16 @@ def test_plain_words(tokenizer: object) -> None:
     assert words_of(tokenizer, "a  wonderful \n film") == ["a", "wonderful", "film"]
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "roberta", "sentencepiece"])
+def test_contractions_are_one_word_and_quotes_are_not(kind: str) -> None:
+    tokenizer = TOKENIZERS[kind]
+    assert words_of(tokenizer, "it didn't end") == ["it", "didn't", "end"]
+    assert words_of(tokenizer, "it is did n't") == ["it", "is", "did", "n't"]
+    assert "电影'很好'吧" not in words_of(tokenizer, "电影'很好'吧")
+    assert "'rare'" not in words_of(wordpiece(BERT), "a 'rare' film")
+    assert words_of(wordpiece(BERT), "it's the actors' film") == ["it's", "the", "actors", "'", "film"]
+
+
 @each_tokenizer
 def test_accents_emoji_and_cjk_are_slices_of_the_text(tokenizer: object) -> None:
     text = "naïve café 👩‍👩‍👧 déjà 電影 很好 ﬁn"

@@ -29,6 +29,22 @@ def test_a_new_file_has_the_usual_mode_and_a_replaced_one_keeps_its_own(tmp_path
     assert path.read_bytes() == b"newer"
 
 
+def test_links_and_devices_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    write_whole(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
+    write_whole(os.devnull, "nothing")
+    assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder where even root cannot make files")
+def test_a_folder_that_takes_no_files_is_an_error_too() -> None:
+    with pytest.raises(UsageError, match=r"whichtoken\.html cannot be written"):
+        write_whole("/proc/whichtoken.html", "x")
+
+
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path) -> None:
     for path, message in (
         (tmp_path, "is a folder; give the name of a file"),

@@ -115,7 +115,7 @@ def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> Example:
     names = columns.texts or usual
     known = ", ".join(str(name) for name in row)
     if names is None:
-        raise BadInput(f"{where}: no column of texts; name it with columns=...; there are {known}")
+        raise BadInput(f"{where}: none of the usual columns of texts; name it (columns, --column); there are {known}")
     label = columns.label or next((name for name in LABELS if name in row), None)
     for name in (*names, *([] if label is None else [label])):
         if name not in row:

@@ -54,6 +54,14 @@ class BadInput(UsageError):
 class NoReferences(UsageError):
     """A method that contrasts with reference texts was asked for, and the subject has none."""
 
+    def __init__(self, model: str) -> None:
+        self.model = model
+        super().__init__(
+            f"this method contrasts with reference texts, and {model} has none. Make them once from texts like those "
+            "it was trained on: subject = subject.with_references(wt.build_references(subject, texts)); or pass "
+            "texts: wt.method('contrast-cat', references=texts)"
+        )
+
 
 class UnsupportedModel(WhichTokenError):
     """A model whichtoken cannot read correctly, so does not read at all."""

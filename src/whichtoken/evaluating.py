@@ -72,13 +72,13 @@ def _text(subject: Subject, attributions: Sequence[Attribution], how: Perturbati
     first = attributions[0]
     if any((other.texts, other.label) != (first.texts, first.label) for other in attributions):
         raise UsageError("these attributions are of different texts or labels; degrade those of one text together")
+    revision = subject.fingerprint()
+    if any(other.revision != revision for other in attributions):
+        raise UsageError(f"these attributions are of another model than {subject.title}; use the one they explain")
     document = subject.encode([first.texts])[0]
     seen = tuple(document.tokens[i] for i in document.windows[0])
     if any(other.tokens != seen for other in attributions):
-        raise UsageError(
-            "these attributions have other tokens than the model reads; use the model that was explained, and not "
-            "long='window'"
-        )
+        raise UsageError("these attributions have other tokens than the model reads at once; explain without windows")
     batch = subject.batch([window_row(document, document.windows[0])])
     content = [i for i, sequence in enumerate(first.sequences) if sequence is not None]
     return _Text(ModelProbe(subject, batch, _goal(subject, first.label), how), content, len(seen))

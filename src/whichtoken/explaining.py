@@ -31,10 +31,11 @@ from whichtoken.models import (
 from whichtoken.records import Attribution
 from whichtoken.registry import check, parse
 from whichtoken.targets import Goal, Predicted, Target, as_target, check_target, resolve
-from whichtoken.trace import Method, Needs, Site, Trace, View, written
+from whichtoken.trace import Ask, Method, Needs, Site, Trace, View, written
 
 TOKENS_PER_BATCH = 4096
 TEXTS_AT_ONCE = 128  # that are encoded and sorted by length together, so that any number can be asked for
+SLOW_AT_ONCE = 16  # where a method asks much of the model: results come, and can be kept, more often
 PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of attention: 0.5 GB in float32, a few times that in a pass
 
 
@@ -136,11 +137,13 @@ def explain_each(
 
 def _each(job: _Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
+    slow = any(method.needs.asks - {Ask.REFERENCES} for method in job.methods.values())
     with tqdm(total=total, desc="explaining", unit=" texts", disable=None, delay=1, leave=False) as bar:
-        while chunk := list(islice(rest, TEXTS_AT_ONCE)):
+        while chunk := list(islice(rest, SLOW_AT_ONCE if slow else TEXTS_AT_ONCE)):
             with torch.inference_mode(False):  # tensors made under it could never enter a graph
                 documents = job.subject.encode(chunk, job.long, first)
                 answers = _answers(job, documents, first, bar)
+            bar.clear()  # whoever prints results must not find it in the way
             for document, parts in zip(documents, answers, strict=True):
                 yield {key: _attribution(job, key, document, parts) for key in job.methods}
             first += len(chunk)

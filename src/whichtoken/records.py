@@ -111,7 +111,7 @@ def _to_json(record: Attribution | Curve) -> str:
 
 def _from_json(cls: type[_R], text: str) -> _R:
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise BadArtifact(f"expected the JSON of one {cls.__name__}, found {text[:40]!r}: {error}") from error
     if not isinstance(found, dict) or (found.pop("record", None), found.pop("schema", None)) != (
@@ -134,6 +134,10 @@ def _from_json(cls: type[_R], text: str) -> _R:
     if any(len(row) != len(values["scores"]) for row in values.get("layers", ())):
         raise BadArtifact(f"{cls.__name__}: a layer must have as many scores as there are tokens")
     return cls(**values)
+
+
+def _refuse(constant: str) -> None:
+    raise BadArtifact(f"a record holds {constant}; numbers must be finite")
 
 
 def _frozen(value: Any) -> Any:

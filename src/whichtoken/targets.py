@@ -99,12 +99,14 @@ def resolve(target: Target, logits: Float[Tensor, "batch label"], labels: Sequen
 
 
 def label_index(label: Any, labels: Sequence[str]) -> int:
-    """By name (upper and lower case alike, if need be) or by any integer, numpy's and torch's too."""
+    """By name (upper and lower case alike, if need be), or by any integer: numpy's, torch's, or in digits."""
     if isinstance(label, str):
         same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
-        if not same:
+        if same:
+            return labels.index(same[0])
+        if not label.isdecimal():
             raise UnknownName("label", label, labels)
-        return labels.index(same[0])
+        label = int(label)  # as a command line or a file has it
     try:
         index = -1 if isinstance(label, bool) else operator.index(label)
     except TypeError:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Span = tuple[int, int]  # character offsets into one text: start, end
+APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...
     """Words in reading order. Their scores sum to those of the pieces; their spans do not overlap.
 
     Word ids alone do not do: some SentencePiece tokenizers give a whole text one id. White space between two pieces
-    therefore also parts words, and pieces that share characters (the bytes of an emoji) never do.
+    therefore also parts words; pieces that share characters (the bytes of an emoji) or a contraction stay together.
     """
     words: list[Word] = []
     for sequence, text in enumerate(texts):
@@ -86,7 +87,23 @@ def _same_word(text: str, last: Piece, piece: Piece) -> bool:
     if piece.span[0] < last.span[1]:
         return True
     between = text[last.span[1] : piece.span[0]]
-    return piece.word == last.word and not any(character.isspace() for character in between)
+    if any(character.isspace() for character in between):
+        return False
+    return piece.word == last.word or (not between and _in_contraction(text, piece.span[0]))
+
+
+def _in_contraction(text: str, at: int) -> bool:
+    """Whether a boundary lies in a word such as don't, which many tokenizers split in three."""
+    return any(
+        text[i] in APOSTROPHES and _is_cased(text[i - 1]) and _is_cased(text[i + 1])
+        for i in (at - 1, at)
+        if 0 < i < len(text) - 1
+    )
+
+
+def _is_cased(character: str) -> bool:
+    """A letter of a script in which contractions are written with apostrophes, rather than quotes without spaces."""
+    return character.lower() != character.upper()
 
 
 def _word(text: str, sequence: int, group: Sequence[Piece]) -> Word:

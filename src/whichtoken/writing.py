@@ -22,15 +22,22 @@ def opened_whole(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to; it takes its place when the block ends, but not when an error ends it."""
     where = Path(path).expanduser()
     check_writable(where)
+    part: Path | None = None
     try:
-        with tempfile.NamedTemporaryFile(dir=where.parent, prefix=f".{where.name}.", delete=False) as file:
-            part = Path(file.name)
-            yield file
-        _put(part, where)
+        if where.exists() and not where.is_file():  # a device or a pipe, which must not be replaced
+            with where.open("wb") as file:
+                yield file
+            return
+        real = where.resolve()  # a link stays a link
+        with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", delete=False) as beside:
+            part = Path(beside.name)
+            yield beside
+        _put(part, real)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part is not None:
+            part.unlink(missing_ok=True)
 
 
 def check_writable(path: str | Path) -> None:

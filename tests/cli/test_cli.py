@@ -1,12 +1,12 @@
 """The command line, as a user meets it: what it prints, what it writes, and how it fails."""
 
 import json
+import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.catalogue import FILE, catalogue, described
-from whichtoken.cli.outputs import Progress, until_interrupted
+from whichtoken.cli.outputs import Progress, Sink, until_stopped, write_results
 from whichtoken.cli.run import main
 from whichtoken.records import Attribution
+from whichtoken.render.rows import Look
 
 TEXT = "The actors were won, but it is slow."
 
@@ -229,15 +230,22 @@ def test_compare_ranks_methods_by_their_deletion_score(
     assert len(scores) == len(wt.method_names())
     assert scores == sorted(scores, reverse=True)
     assert lines[0].rstrip().endswith("best")
-    assert sum("best" in line for line in lines) <= 2
+    unsearched = next(line for line in lines if line.split()[1] != "*")
+    assert "best" in unsearched
     assert "contrast-cat *" in out
     assert "refined-noise *" in out
     code, text, _ = run(capsys, *base, "--methods", "attcat,random", "--format", "json")
     rows = json.loads(text)
-    assert [row["deletion"] for row in rows] == sorted((row["deletion"] for row in rows), reverse=True)
+    drops = [row["metrics"]["aopc"] for row in rows]
+    assert drops == sorted(drops, reverse=True)
+    code, _, _ = run(capsys, *base, "--methods", "attcat,random", "--out", str(tmp_path / "c.jsonl"))
+    saved = (tmp_path / "c.jsonl").read_text(encoding="utf-8")
+    assert [json.loads(line)["metrics"] for line in saved.splitlines()] == [row["metrics"] for row in rows]
+    assert "attcat" in run(capsys, "show", str(tmp_path / "c.jsonl"))[1]
     for row in rows:
         curve = row["curve"]["probability"]
-        assert row["deletion"] == pytest.approx(curve[0] - sum(curve[1:]) / 9)
+        assert row["metrics"]["aopc"] == pytest.approx(curve[0] - sum(curve[1:]) / 9)
+        assert row["metrics"]["log-odds"] == pytest.approx(sum(math.log(p / curve[0]) for p in curve[1:]) / 9)
     code, _, err = run(capsys, *base, "--methods", "attcat,gae", "--out", str(tmp_path / "c.html"))
     assert code == 0, err
     assert "deletion" in (tmp_path / "c.html").read_text(encoding="utf-8")
@@ -247,6 +255,29 @@ def test_model_says_what_is_in_a_model(model: str, capsys: pytest.CaptureFixture
     _, out, _ = run(capsys, "model", model)
     for shown in ("bert", "3 blocks, 3 heads, 24 wide", "0 contradiction, 1 entailment, 2 neutral", "none; see"):
         assert shown in out
+    assert f"{len(wt.method_names()) - 1} of {len(wt.method_names())}; contrast-cat needs references" in out
+
+
+def test_names_from_a_strangers_files_do_not_reach_the_terminal_as_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b]0;title\x07\x1b[31m \u202e[bold]"
+    folder = str(tmp_path / "[/v2] \x1b[31m")
+    model = model_of("bert", id2label={0: evil, 1: "b", 2: "c"}).float()
+    model.save_pretrained(folder)
+    wordpiece().save_pretrained(folder)
+    subject = wt.load(folder)
+    wt.build_references(subject, CORPUS, out=tmp_path / "library", rule="random", min_tokens=1)
+    for words in (
+        ["model", folder],
+        ["references", "show", str(tmp_path / "library")],
+        ["explain", "slow", "--model", folder, "--method", "attcat", "--target", "0"],
+        ["explain", "slow", "--model", folder, "--method", "contrast-cat"],
+    ):
+        _, out, err = run(capsys, *words)
+        assert "\x1b" not in out + err
+        assert "\u202e" not in out + err
+    assert "[bold]" in run(capsys, "model", folder)[1]
 
 
 def test_references_are_built_and_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,6 +299,7 @@ FILES = {
     "binary.csv": b"\x89PNG\r\n\x1a\n\x00\x00",
     "zero.csv": b"text\nslow\x00\n",
     "blank.csv": b"text,label\nvery slow,0\n  ,1\n",
+    "invisible.csv": "text\nvery slow\n\u200b\n".encode(),
     "broken.jsonl": b'{"text": "very slow"}\n{"text": \n',
 }
 # Words after `explain`, exit code, what is said.
@@ -303,7 +335,20 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "figure to a pipe": (["slow", "--format", "figure"], 2, "a figure goes into a file"),
     "two texts in a figure": (["slow", "rare", "--out", "x.png"], 2, "a figure shows one text"),
     "no references": (["slow", "--method", "contrast-cat"], 2, "whichtoken references build TEXTS.csv --model "),
-    "no library": (["slow", "--references", "none"], 1, "none"),
+    "no library": (
+        ["slow", "--references", "none"],
+        2,
+        "there is no folder none; whichtoken references build makes it",
+    ),
+    "standard input and more": (["-", "slow"], 2, "- stands for all of standard input"),
+    "no tokens": (["slow", "\u200b"], 2, "text 2: the tokenizer finds no token"),
+    "no tokens in a row": (["--file", "invisible.csv"], 2, "invisible.csv, row 3: the tokenizer finds no token"),
+    "too long": (["very " * 50, "--long", "error"], 2, "text 1 has "),
+    "out is the input": (
+        ["--file", "fine.csv", "--format", "jsonl", "--out", "fine.csv"],
+        2,
+        "is the file of the texts",
+    ),
     "unknown model": (["slow", "--model", "./no-model"], 2, "there is no folder ./no-model"),
 }
 
@@ -376,7 +421,7 @@ def test_ctrl_c_keeps_the_finished_rows_of_a_file_job(model: str, tmp_path: Path
 def test_ctrl_c_while_a_row_is_written_waits_until_it_is() -> None:
     progress, written, results = Progress(), [], [{"first": FINE}, {"second": FINE}]
     before = signal.getsignal(signal.SIGINT)
-    for row in until_interrupted(results, progress):
+    for row in until_stopped(results, progress):
         os.kill(os.getpid(), signal.SIGINT)
         written.append(row)
     assert written == results[:1]
@@ -384,8 +429,77 @@ def test_ctrl_c_while_a_row_is_written_waits_until_it_is() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_closed_pipe_is_no_crash(model: str) -> None:
-    head = shutil.which("head")
-    command = f"{sys.executable} -m whichtoken explain {'very ' * 5} --model {model} --method attcat | {head} -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("form", ["terminal", "jsonl"])
+def test_a_closed_pipe_is_no_crash(form: str, model: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["explain", "very slow", "--model", model, "--method", "attcat", "--format", form]
+    command = [sys.executable, "-m", "whichtoken", *words]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode == 1
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_before_the_first_result_leaves_an_older_file(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    path.write_text("old", encoding="utf-8")
+
+    def never() -> Iterator[dict[str, Attribution]]:
+        os.kill(os.getpid(), signal.SIGINT)
+        yield {"late": FINE}
+
+    for form in ("jsonl", "html", "json", "latex"):
+        progress = write_results(never(), Sink(form, path, Look(), 1))
+        assert (progress.finished, progress.interrupted) == (0, True)
+        assert path.read_text(encoding="utf-8") == "old"
+
+
+def test_an_error_late_in_a_job_keeps_the_finished_rows(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["very slow film"] * 200 + ["\u200b"]  # the tokenizer finds nothing in the last
+    (tmp_path / "many.txt").write_text("\n".join(rows), encoding="utf-8")
+    out = tmp_path / "done.jsonl"
+    words = ["--file", str(tmp_path / "many.txt"), "--model", model, "--method", "attcat", "--out", str(out)]
+    code, _, err = run(capsys, "explain", *words)
+    assert code == 2
+    assert "many.txt, row 201: the tokenizer finds no token" in err
+    assert "128 of 201 explained" in err
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 128
+
+
+def test_saved_texts_may_hold_other_line_ends(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "saved.jsonl"
+    assert run(capsys, "explain", "very\u2028slow", "--model", model, "--method", "attcat", "--out", str(path))[0] == 0
+    code, out, err = run(capsys, "show", str(path))
+    assert (code, err) == (0, "")
+    assert "very" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["show", "nowhere.jsonl"], 2, "there is no file nowhere.jsonl"),
+        (["show", "other.jsonl"], 1, "other.jsonl: expected the JSON of one Attribution"),
+        (["methods", "atcat"], 2, "did you mean 'attcat'?"),
+        (["references", "show", "nowhere"], 1, "nowhere"),
+        (["references", "build", "nowhere.csv", "--out", "x"], 2, "there is no file nowhere.csv"),
+        (
+            ["references", "build", "other.jsonl", "--out", "x", "-o", "out=y"],
+            2,
+            "unknown setting of references build 'out'",
+        ),
+    ],
+)
+def test_other_commands_fail_in_one_line_too(
+    words: list[str], code: int, message: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.jsonl").write_text("{}\n", encoding="utf-8")
+    chosen = ["--model", model] if words[1] == "build" else []
+    found, out, err = run(capsys, *words, *chosen)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert len(err.splitlines()) == 1

@@ -10,9 +10,10 @@ from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 from rich.console import Console
-from tests.render.shown import FINE, HARMFUL, NASTY
+from tests.render.shown import FINE, HARMFUL, NASTY, attribution_of
 
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution
@@ -67,7 +68,7 @@ def test_a_page_shows_words_scores_and_how_they_were_made() -> None:
 def test_a_page_runs_and_loads_nothing(attribution: Attribution) -> None:
     source = to_html([attribution, replace(attribution, method="b")], differences=True)
     page = Page(source)
-    tags = "html head meta title style body main h1 section p b span div bdi small table caption thead tbody tr th td"
+    tags = "html head meta title style body main h1 section p b span div small table caption thead tbody tr th td"
     assert {tag for tag, _ in page.tags} <= set(tags.split())
     assert {name for _, attributes in page.tags for name in attributes} <= {
         "lang", "charset", "http-equiv", "content", "name", "class", "title", "dir",
@@ -119,6 +120,15 @@ def test_in_a_browser_no_script_runs_and_the_words_are_there(kind: str, tmp_path
     text = Page(found).text
     for word in ["rare", "dull", *map(visible, NASTY)]:
         assert word in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+def test_a_text_in_a_right_to_left_script_is_read_from_the_right(tmp_path: Path) -> None:
+    hebrew = attribution_of(["\u05d4\u05e1\u05e8\u05d8", "\u05d4\u05d9\u05d4"], [1.0, 2.0])
+    measure = """<script>const [a, b] = document.querySelectorAll('.words span');
+        document.title = a.getBoundingClientRect().x > b.getBoundingClientRect().x ? 'right' : 'left'</script>"""
+    (tmp_path / "page.html").write_text(f"<meta charset=utf-8>{fragment(hebrew)}{measure}", encoding="utf-8")
+    assert "<title>right</title>" in _after_loading(tmp_path / "page.html")
 
 
 def _after_loading(path: Path) -> str:
@@ -178,6 +188,7 @@ def test_a_terminal_shows_markup_and_escapes_as_they_are() -> None:
 def test_latex_escapes_what_means_something_to_it() -> None:
     assert escape(r"\input{secret}") == r"\textbackslash{}input\{secret\}"
     assert escape("50%_of$the#tax&{co}~^") == (r"50\%\_of\$the\#tax\&\{co\}\textasciitilde{}\textasciicircum{}")
+    assert r"\textbf{50\% \_x}" in to_latex(replace(FINE, label="50% _x"))
     made = to_latex(HARMFUL, numbers=True)
     assert r"\input{" not in made
     assert not re.search(r"(?<!\\)\$", made)
@@ -203,14 +214,15 @@ def test_figures_are_written_in_each_format(ending: str, tmp_path: Path) -> None
         assert made.read_bytes().startswith(first)
 
 
-def test_a_figure_draws_dollars_and_backslashes_as_they_are(tmp_path: Path) -> None:
+def test_a_figure_draws_dollars_and_backslashes_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["$x^2$", r"\frac", "$", "{}"]
+    monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")  # texts as texts, not as outlines
     made = plot_methods(
         replace(FINE, texts=(" ".join(words),), spans=(None, (0, 5), (6, 11), (12, 13), (14, 16), None), label="$l$"),
         tmp_path / "f.svg",
     ).read_text(encoding="utf-8")
-    for word in ("$x^2$", r"\frac", "$l$"):
-        assert f"<!-- {word} -->" in made or f"{word}" in made
+    for word in (*words, "$l$  87.5%"):  # formulas would be drawn in parts
+        assert re.search(rf"<text [^>]*>{re.escape(word)}</text>", made), word
 
 
 def test_figures_refuse_what_they_cannot_draw(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_words_keep_what_stands_between_them_and_tokens_show_specials() -> None:
     assert "".join(cell.before + cell.text for cell in cells(FINE, "word")) == "a rare dull film"
     assert [cell.text for cell in cells(FINE, "token")] == ["[CLS]", "a", "rare", "dull", "film", "[SEP]"]
     with pytest.raises(BadSetting, match="'word' or 'token'"):
-        panels(FINE, Look(level="sentence"))  # type: ignore[arg-type]
+        Look(level="sentence")  # type: ignore[arg-type]
 
 
 def test_the_texts_of_a_pair_are_told_apart() -> None:
@@ -88,7 +88,7 @@ def test_attributions_of_one_text_that_follow_one_another_are_one_panel() -> Non
     assert [list(group) for group in grouped([{"one": FINE}, {"two": FINE}])] == [["one"], ["two"]]
     assert grouped(FINE) == [{"attcat": FINE}]
     assert grouped([]) == grouped({}) == []
-    assert grouped([FINE, FINE])[0].keys() == {"attcat", "attcat()"}
+    assert [list(group) for group in grouped([FINE, FINE])] == [["attcat"], ["attcat"]]  # a file may have a text twice
     with pytest.raises(UsageError, match="a int cannot be shown"):
         grouped([3])  # type: ignore[list-item]
 

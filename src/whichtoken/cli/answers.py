@@ -1,7 +1,9 @@
 """What the commands say: calls into the library, and the lists and pages that are not results."""
 
 import json
+import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +13,16 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from whichtoken.catalogue import catalogue
-from whichtoken.cli.inputs import Texts, built_methods
-from whichtoken.errors import UnknownName
+from whichtoken.cli.inputs import Texts, built_methods, parsed_settings
+from whichtoken.errors import BadInput, NotFinite, UnknownName, UsageError
 from whichtoken.metrics import METRICS, aopc
 from whichtoken.records import Attribution, Curve
+from whichtoken.render.rows import visible
 from whichtoken.render.terminal import table_view
 
 if TYPE_CHECKING:
     from whichtoken.models import Subject
+    from whichtoken.references import ReferenceLibrary
 
 DEFAULTS = "contrast-cat,attcat"  # those of them that the model can run
 DELETION_NOTE = (
@@ -43,34 +47,74 @@ def say(line: str) -> None:
 
 
 def opened(model: str | None, references: Path | None) -> "Subject":
-    errors = Console(stderr=True)
-    with errors.status(f"loading {model or 'the default model'}"):  # on a terminal only
+    if references is not None and not references.is_dir():
+        raise UsageError(f"there is no folder {references}; whichtoken references build makes it")
+    with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 
         return load(model, references=references)
 
 
-def defaults(subject: "Subject", settings: Sequence[str]) -> list[Any]:
-    return able(subject, built_methods(DEFAULTS, settings))
-
-
-def able(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
-    """Without the methods that need references, where there are none; which ones is said."""
-    from whichtoken.trace import Ask
-
-    if subject.references is not None:
-        return list(methods)
-    without = [method for method in methods if Ask.REFERENCES in method.needs.asks]
+def chosen(subject: "Subject", names: str | None, settings: Sequence[str]) -> list[Any]:
+    """The methods that were named. Of `all`, or when none is named, those that the model can run."""
+    methods = built_methods(names or DEFAULTS, settings)
+    if names not in (None, "all"):
+        return methods
+    without = waiting(subject, methods)
     if without:
-        names = ", ".join(method.label for method in without)
-        say(f"left out, because there is no reference library: {names} (see: whichtoken references build --help)")
+        listed = ", ".join(method.label for method in without)
+        say(f"left out, because there is no reference library: {listed} (see: whichtoken references build --help)")
     return [method for method in methods if method not in without]
 
 
+def waiting(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
+    """Methods that need references and find none."""
+    from whichtoken.trace import Ask
+
+    asking = [method for method in methods if Ask.REFERENCES in method.needs.asks]
+    return [method for method in asking if subject.references is None and method.settings.get("references") is None]
+
+
 def explained(subject: "Subject", texts: Texts, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
+    """Errors name a text as the user knows it, by file and row."""
     from whichtoken.explaining import explain_each
 
-    return explain_each(subject, texts, asked.methods, asked.target, asked.long, asked.layers)  # type: ignore[arg-type]
+    try:
+        yield from explain_each(subject, texts, asked.methods, asked.target, asked.long, asked.layers)  # type: ignore[arg-type]
+    except (BadInput, NotFinite) as error:
+        number = re.search(r"\binput (\d+)", str(error))
+        if number is None:
+            raise
+        named = str(error).replace(number[0], texts.where(int(number[1])), 1)
+        raise type(error)(named) from error
+
+
+def build_library(subject: "Subject", source: Path, out: Path, options: "Building") -> "ReferenceLibrary":
+    from dataclasses import fields
+
+    from whichtoken.models.library import build_references
+    from whichtoken.references import Recipe
+
+    settings = parsed_settings(options.settings)
+    known = ["preset", *(f.name for f in fields(Recipe))]
+    for setting in settings:
+        if setting not in known:
+            raise UnknownName("setting of references build", setting, known)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        library = build_references(subject, source, options.label, columns=options.columns, out=out, **settings)
+    for warning in caught:
+        say(str(warning.message))
+    return library
+
+
+@dataclass(frozen=True)
+class Building:
+    """How a corpus is read and which of its texts are kept."""
+
+    columns: Sequence[str] | None
+    label: str | None
+    settings: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -84,23 +128,31 @@ class Comparison:
         return aopc(self.curves[name])
 
     def remarks(self) -> dict[str, str]:
-        names = list(self.result)
-        honest = next((name for name in names if not self.result[name].searched), None)
-        marks = {honest: ", best that did not search", names[0]: ", best"}
-        return {name: f"deletion {self.deletion(name):+.3f}{marks.get(name, '')}" for name in names}
+        """Which are best, of all and of those that did not search; there may be ties."""
+        shown = {name: f"{self.deletion(name):+.3f}" for name in self.result}
+        best = next(iter(shown.values()))
+        honest = next((shown[name] for name in shown if not self.result[name].searched), None)
+        marks = {
+            name: ", best" if score == best else ", best that did not search"
+            for name, score in shown.items()
+            if score == best or (score == honest and not self.result[name].searched)
+        }
+        return {name: f"deletion {score}{marks.get(name, '')}" for name, score in shown.items()}
 
-    def to_json(self) -> str:
+    def to_json(self, lines: bool) -> str:
+        """A list of methods, or one method on each line."""
         rows = [
             {
                 "method": name,
-                "deletion": self.deletion(name),
                 "searched": attribution.searched,
+                "metrics": {metric.name: metric.measure(self.curves[name]) for metric in METRICS.values()},
                 "curve": json.loads(self.curves[name].to_json()),
                 "attribution": json.loads(attribution.to_json()),
             }
             for name, attribution in self.result.items()
         ]
-        return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
+        written = [json.dumps(row, ensure_ascii=False) for row in rows]
+        return "\n".join(written) + "\n" if lines else "[\n" + ",\n".join(written) + "\n]\n"
 
 
 def compared(subject: "Subject", texts: Texts, asked: Asked) -> Comparison:
@@ -147,9 +199,11 @@ def metric_list() -> RenderableType:
 
 
 def model_page(subject: "Subject") -> RenderableType:
-    from whichtoken.registry import method_names
+    from whichtoken.registry import method, method_names
 
-    config, references = subject.model.config, subject.references
+    config, references, names = subject.model.config, subject.references, method_names()
+    without = waiting(subject, [method(name) for name in names])
+    listed = ", ".join(one.label for one in without)
     row = subject.architecture
     facts = [
         ("model", subject.title),
@@ -163,6 +217,9 @@ def model_page(subject: "Subject") -> RenderableType:
         ("head reads", READOUTS[row.readout(config).value]),
         ("attention", f"read from {row.attention or 'the attention interface of transformers'}"),
         ("references", str(references) if references else "none; see: whichtoken references build --help"),
-        ("methods", f"all {len(method_names())}{'' if references else ', once there are references'}"),
+        (
+            "methods",
+            f"{len(names) - len(without)} of {len(names)}{f'; for references wait {listed}' if listed else ''}",
+        ),
     ]
     return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])

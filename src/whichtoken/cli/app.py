@@ -9,12 +9,14 @@ from rich.console import Console, RenderableType
 
 import whichtoken
 from whichtoken.cli import answers
-from whichtoken.cli.inputs import built_methods, gather, parsed_settings, wanted_target
+from whichtoken.cli.inputs import built_methods, gather, wanted_target
 from whichtoken.cli.outputs import FORMATS, put, read_results, sink_of, write_results
 from whichtoken.cli.run import INTERRUPTED
-from whichtoken.render.rows import Look
+from whichtoken.errors import UsageError
+from whichtoken.render.rows import Look, visible
 
 LINE = 200  # characters
+DEBUG = "An error is one line; add --debug to see where it comes from."
 
 app = typer.Typer(
     name="whichtoken",
@@ -22,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Which tokens influenced a Transformer's output, and how far that answer can be trusted.",
-    epilog="Try: whichtoken explain 'It is very slow.'   Errors show one line; --debug shows where they come from.",
+    epilog=f"Try: whichtoken explain 'It is very slow.'   {DEBUG}",
 )
 references_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(references_app, name="references", help="Reference texts, which Contrast-CAT contrasts with.")
@@ -74,7 +76,7 @@ def _whichtoken(
         raise typer.Exit
 
 
-@app.command(help="Explain texts: which words speak for the label, which against it.")
+@app.command(epilog=DEBUG, help="Explain texts: which words speak for the label, which against it.")
 def explain(
     texts: Annotated[
         list[str] | None,
@@ -104,19 +106,24 @@ def explain(
     numbers: Numbers = False,
 ) -> None:
     found = gather(texts or [], pair, file, column or [])
-    sink = sink_of(format, out, Look(level, difference, numbers))  # type: ignore[arg-type]
-    methods = None if method is None else built_methods(method, settings or [])
+    sink = sink_of(format, out, Look(level, difference, numbers), len(found))  # type: ignore[arg-type]
+    if out is not None and file is not None and out.exists() and out.samefile(file):
+        raise UsageError(f"--out {out} is the file of the texts; give another name")
+    if method is not None:
+        built_methods(method, settings or [])  # what is wrong with them is said before a model is loaded
     subject = answers.opened(model, references)
-    chosen = methods or answers.defaults(subject, settings or [])
+    chosen = answers.chosen(subject, method, settings or [])
     asked = answers.Asked(chosen, wanted_target(target, against), long, layers)
     progress = write_results(answers.explained(subject, found, asked), sink)
-    if out is not None:
+    if out is not None and progress.finished:
         answers.say(f"{progress.finished} of {len(found)} explained, in {out}")
+    if progress.error is not None:
+        raise progress.error
     if progress.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-@app.command(help="Compare methods on one text: one line each, with its deletion score for this text.")
+@app.command(epilog=DEBUG, help="Compare methods on one text: one line each, with its deletion score for this text.")
 def compare(
     text: Annotated[str, typer.Argument(metavar="TEXT")],
     pair: Annotated[str | None, typer.Option("--pair", help="Second text of a pair.")] = None,
@@ -132,14 +139,14 @@ def compare(
     numbers: Numbers = False,
 ) -> None:
     found = gather([text], pair, None, [])
-    wanted = built_methods(methods, settings or [])
-    sink = sink_of(format, out, Look(level, numbers=numbers))  # type: ignore[arg-type]
+    built_methods(methods, settings or [])  # what is wrong with them is said before a model is loaded
+    sink = sink_of(format, out, Look(level, numbers=numbers), 1)  # type: ignore[arg-type]
     subject = answers.opened(model, references)
-    able = answers.able(subject, wanted) if methods == "all" else wanted
-    asked = answers.Asked(able, wanted_target(target, against), "truncate", False)
+    chosen = answers.chosen(subject, methods, settings or [])
+    asked = answers.Asked(chosen, wanted_target(target, against), "truncate", False)
     comparison = answers.compared(subject, found, asked)
     if sink.kind in ("json", "jsonl"):
-        put(comparison.to_json(), out)
+        put(comparison.to_json(sink.kind == "jsonl"), out)
         return
     write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
     if sink.kind == "terminal" and out is None:
@@ -152,17 +159,17 @@ def _list(shown: RenderableType) -> None:
     (console if console.is_terminal else Console(width=LINE)).print(shown)
 
 
-@app.command(help="List the methods; or say more about one.")
+@app.command(epilog=DEBUG, help="List the methods; or say more about one.")
 def methods(name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
     _list(answers.method_list() if name is None else answers.method_page(name))
 
 
-@app.command(help="List the metrics that say how faithful an explanation is.")
+@app.command(epilog=DEBUG, help="List the metrics that say how faithful an explanation is.")
 def metrics() -> None:
     _list(answers.metric_list())
 
 
-@app.command(help="What whichtoken finds in a model: architecture, layers, labels, what is supported.")
+@app.command(epilog=DEBUG, help="What whichtoken finds in a model: architecture, layers, labels, what is supported.")
 def model(
     name: Annotated[str | None, typer.Argument(metavar="MODEL")] = None,
     references: References = None,
@@ -170,7 +177,7 @@ def model(
     _list(answers.model_page(answers.opened(name, references)))
 
 
-@app.command(help="Show results again that were saved as json or jsonl.")
+@app.command(epilog=DEBUG, help="Show results again that were saved as json or jsonl.")
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     format: Format = None,  # noqa: A002
@@ -182,10 +189,12 @@ def show(
     from whichtoken.render.rows import grouped
 
     results: list[Any] = grouped(read_results(file))
-    write_results(results, sink_of(format, out, Look(level, difference, numbers)))  # type: ignore[arg-type]
+    write_results(results, sink_of(format, out, Look(level, difference, numbers), len(results)))  # type: ignore[arg-type]
 
 
-@references_app.command("build", help="Scan texts like the training texts; keep those that serve as contrast.")
+@references_app.command(
+    "build", epilog=DEBUG, help="Scan texts like the training texts; keep those that serve as contrast."
+)
 def references_build(
     texts: Annotated[Path, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet or txt.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to make.")],
@@ -195,13 +204,16 @@ def references_build(
     settings: Settings = None,
 ) -> None:
     subject = answers.opened(model, None)
-    library = whichtoken.build_references(
-        subject, texts, label, columns=column, out=out, **parsed_settings(settings or [])
-    )
-    typer.echo(library.summary())
+    library = answers.build_library(subject, texts, out, answers.Building(column, label, settings or []))
+    _say_summary(library.summary())
     answers.say(f"written to {out}; use it with --references {out}")
 
 
-@references_app.command("show", help="What a reference library holds.")
+@references_app.command("show", epilog=DEBUG, help="What a reference library holds.")
 def references_show(folder: Annotated[Path, typer.Argument(metavar="FOLDER")]) -> None:
-    typer.echo(whichtoken.load_references(folder).summary())
+    _say_summary(whichtoken.load_references(folder).summary())
+
+
+def _say_summary(summary: str) -> None:
+    """A library may come from elsewhere, and so its labels."""
+    typer.echo("\n".join(visible(line) for line in summary.split("\n")))

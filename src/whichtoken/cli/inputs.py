@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ class Texts:
 
     read: Callable[[], Iterator[tuple[str, ...]]]
     count: int
+    where: Callable[[int], str]  # what the user calls a text, by its index
 
     def __len__(self) -> int:
         return self.count
@@ -35,6 +37,8 @@ def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: S
         raise UsageError("--pair is the second text of one pair: give one TEXT; many pairs come from --file")
     if file is not None:
         return _from_file(file, columns)
+    if "-" in texts and len(texts) > 1:
+        raise UsageError("- stands for all of standard input; give it alone, or give texts")
     if list(texts) == ["-"]:
         texts = list(_standard_input())
         if not texts:
@@ -43,7 +47,7 @@ def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: S
     else:
         where = "text"
     held = [check_texts((text,) if pair is None else (text, pair), f"{where} {i}") for i, text in enumerate(texts, 1)]
-    return Texts(lambda: iter(held), len(held))
+    return Texts(lambda: iter(held), len(held), lambda i: f"{where} {i + 1}")
 
 
 def _from_file(file: Path, columns: Sequence[str]) -> Texts:
@@ -54,12 +58,16 @@ def _from_file(file: Path, columns: Sequence[str]) -> Texts:
     count = sum(1 for _ in read())
     if not count:
         raise BadInput(f"{file} has no texts")
-    return Texts(read, count)
+
+    def where(index: int) -> str:
+        return next(islice(read_examples(file, columns=list(columns) or None), index, None)).where
+
+    return Texts(read, count, where)
 
 
 def _standard_input() -> Iterator[str]:
     """A text on each line."""
-    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # type: ignore[union-attr]
     for line in decoded(sys.stdin, "standard input"):
         if line.strip():
             yield line.strip()
@@ -105,9 +113,4 @@ def wanted_target(target: str | None, against: str | None) -> Any:
 
     if against is not None and target is None:
         raise UsageError("--against needs --target: the label that is explained, rather than this one")
-    named = _label(target)
-    return named if against is None else Contrast(named, _label(against))
-
-
-def _label(text: str | None) -> Any:
-    return int(text) if text is not None and text.isdecimal() else text
+    return target if target is None or against is None else Contrast(target, against)

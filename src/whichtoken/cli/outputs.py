@@ -5,14 +5,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console
 
-from whichtoken.errors import BadArtifact, BadSetting, UsageError
+from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
 from whichtoken.records import Attribution
 from whichtoken.render.rows import Look
 from whichtoken.writing import check_writable, opened_whole, write_whole
@@ -41,38 +42,48 @@ class Sink:
     kind: str
     out: Path | None
     look: Look
+    n_texts: int
 
     def __post_init__(self) -> None:
         if self.kind not in FORMATS:
             raise BadSetting("--format", self.kind, f"one of {', '.join(FORMATS)}")
         if self.kind == "figure" and (self.out is None or ENDINGS.get(self.out.suffix.lower()) != "figure"):
             raise UsageError("a figure goes into a file: --out NAME.png, .svg or .pdf")
+        if self.kind == "figure" and self.n_texts != 1:
+            raise UsageError(f"a figure shows one text, and here are {self.n_texts}; choose one, or another format")
         if self.out is not None:
             check_writable(self.out)
 
 
-def sink_of(kind: str | None, out: Path | None, look: Look) -> Sink:
+def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int) -> Sink:
     """The format that was asked for, else what the ending of the file says."""
     if kind is None and out is not None:
         kind = ENDINGS.get(out.suffix.lower())
         if kind is None:
             raise UsageError(f"{out}: cannot tell the format; add --format, or end the name in {', '.join(ENDINGS)}")
-    return Sink(kind or "terminal", out, look)
+    return Sink(kind or "terminal", out, look, n_texts)
 
 
 @dataclass
 class Progress:
-    """How far a job came, and whether Ctrl-C ended it."""
+    """How far a job came, and what ended it early."""
 
     finished: int = 0
-    interrupted: bool = field(default=False)
+    interrupted: bool = False
+    error: WhichTokenError | None = None
 
 
 def write_results(results: Iterable[Result], sink: Sink) -> Progress:
-    """What is finished when Ctrl-C is pressed is written, as if no more had been asked for."""
+    """What is finished when Ctrl-C or an error ends the job is written, as if no more had been asked for.
+
+    If nothing is, nothing is written, and an older file stays.
+    """
     progress = Progress()
-    with _place(sink) as file:
-        _WRITERS[sink.kind](until_interrupted(results, progress), sink, file)
+    rest = until_stopped(results, progress)
+    first = next(rest, None)
+    if first is not None:
+        with _place(sink) as file:
+            _WRITERS[sink.kind](chain([first], rest), sink, file)
     return progress
 
 
@@ -83,7 +94,7 @@ def put(text: str, out: Path | None) -> None:
         write_whole(out, text)
 
 
-def until_interrupted(results: Iterable[Result], progress: Progress) -> Iterator[Result]:
+def until_stopped(results: Iterable[Result], progress: Progress) -> Iterator[Result]:
     """Ctrl-C ends the iteration. While a result is being written it waits, so that none is written by half."""
     rest, waiting = iter(results), False
 
@@ -104,6 +115,8 @@ def until_interrupted(results: Iterable[Result], progress: Progress) -> Iterator
             progress.finished += 1
     except KeyboardInterrupt:
         waiting = False
+    except WhichTokenError as error:
+        progress.error = error
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -179,14 +192,19 @@ _WRITERS: Mapping[str, Callable[[Iterable[Result], Sink, Any], None]] = {
 
 
 def read_results(path: Path) -> list[Attribution]:
-    """What `--format json` or `jsonl` has written."""
+    """What `--format json` or `jsonl` has written, by `explain` or by `compare`."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
     try:
         text = path.read_text(encoding="utf-8")
-        records = (
-            json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
-        )
+        lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may hold other line ends
+        records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
     except (OSError, ValueError) as error:
         raise BadArtifact(f"{path} holds no saved results: {error}") from error
     if not records:
         raise BadArtifact(f"{path} holds no results")
-    return [Attribution.from_json(json.dumps(record)) for record in records]
+    own = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
+    try:
+        return [Attribution.from_json(json.dumps(record)) for record in own]
+    except BadArtifact as error:
+        raise BadArtifact(f"{path}: {error}") from error

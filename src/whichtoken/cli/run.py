@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from shlex import quote
 from typing import NoReturn
 
 from whichtoken.errors import NoReferences, WhichTokenError
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except WhichTokenError as error:
         if debug:
             raise
-        print(f"whichtoken: {_line(error, given)}", file=sys.stderr)
+        print(f"whichtoken: {_line(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except SystemExit as ending:
         if ending.code == INTERRUPTED:
@@ -33,12 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     raise AssertionError("a Typer application always exits")
 
 
-def _line(error: WhichTokenError, given: Sequence[str]) -> str:
+def _line(error: WhichTokenError) -> str:
     if isinstance(error, NoReferences):
-        model = next((given[i + 1] for i, word in enumerate(given[:-1]) if word == "--model"), "MODEL")
-        return (
+        return visible(
             "this method contrasts with reference texts, and this model has none. Make them once, from texts like "
-            f"those it was trained on: whichtoken references build TEXTS.csv --model {model} --out references; then "
-            "add --references references"
+            f"those it was trained on: whichtoken references build TEXTS.csv --model {quote(error.model)} "
+            "--out references; then add --references references"
         )
     return visible(str(error))

@@ -88,11 +88,7 @@ def load_references(folder: str | Path, subject: Subject | None = None) -> Refer
 def library_for(subject: Subject, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
     """The library given, one made of the given texts (and remembered), or the subject's own."""
     if given is None and subject.references is None:
-        raise NoReferences(
-            "this method contrasts with reference texts, and the subject has none. Make them once from texts like "
-            "those the model was trained on: subject = subject.with_references(wt.build_references(subject, texts)); "
-            "or pass texts: wt.method('contrast-cat', references=texts)"
-        )
+        raise NoReferences(subject.title)
     library = subject.references if given is None else given
     if isinstance(library, ReferenceLibrary):
         subject.check_library(library)

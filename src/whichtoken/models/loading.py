@@ -31,6 +31,8 @@ def load(
     Without a name: the model that comes with whichtoken, which tells positive from negative reviews, and its
     references. `references`: a reference library, or the folder of one.
     """
+    if name is None and revision is not None:
+        raise BadSetting("revision", revision, "None for the model that comes with whichtoken, which has only one")
     if name is None:
         return load_default(DEFAULT, dtype=dtype, references=references)
     if not isinstance(name, str | Path):

@@ -19,12 +19,16 @@ def plot(results: Results, path: str | Path, look: Look) -> Path:
     shown = next(iter(found[0].values())) if found else None
     if len(found) == 1 and len(found[0]) == 1 and shown is not None and shown.layers:
         return plot_layers(shown, path, level=look.level)
-    return plot_methods(results, path, level=look.level, differences=look.differences)
+    return _plot_panel(results, path, look)
 
 
 def plot_methods(results: Results, path: str | Path, *, level: Level = "word", differences: bool = False) -> Path:
     """One text, a line for each method; each line is scaled to its own strongest word."""
-    found = panels(results, Look(level, differences))
+    return _plot_panel(results, path, Look(level, differences))
+
+
+def _plot_panel(results: Results, path: str | Path, look: Look) -> Path:
+    found = panels(results, look)
     if len(found) != 1:
         raise UsageError(f"a figure shows one text, and these results have {len(found)}; choose one: results[0]")
     panel = found[0]
@@ -50,6 +54,10 @@ def _save(rows: Sequence[Row], title: str, path: str | Path, line_before_last: b
     return write_whole(where, drawn.getvalue())
 
 
+def _name(row: Row) -> str:
+    return f"{row.name}{' *' if row.searched else ''}{f'  {row.remark}' if row.remark else ''}"
+
+
 def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
     try:
         from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -66,7 +74,7 @@ def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
     )
     # A text may hold dollar signs, which are no formulas.
     axes.set_xticks(range(len(words)), words, rotation=60, ha="right", rotation_mode="anchor", parse_math=False)
-    axes.set_yticks(range(len(rows)), [row.name + (" *" if row.searched else "") for row in rows], parse_math=False)
+    axes.set_yticks(range(len(rows)), [_name(row) for row in rows], parse_math=False)
     axes.set_title(title, loc="left", fontsize=10, parse_math=False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

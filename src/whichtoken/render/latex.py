@@ -42,10 +42,15 @@ def escape(text: str) -> str:
 
 
 def _panel(panel: Panel, numbers: bool) -> str:
-    head = rf"\noindent\textbf{{{escape(panel.label)}}} ({panel.probability:.1%}".replace("%", r"\%") + ")"
+    share = f"{panel.probability:.1%}"
+    head = rf"\noindent\textbf{{{escape(panel.label)}}} ({escape(share)})"
     rows = [*panel.rows, *panel.differences]
-    lines = [rf"{escape(row.name)} & \raggedright\arraybackslash {_words(row, numbers)} \\" for row in rows]
+    names = [escape(row.name) + ("*" if row.searched else "") for row in rows]
+    words = [rf"\raggedright\arraybackslash {_words(row, numbers)}" for row in rows]
+    lines = [rf"{name} & {line} \\" for name, line in zip(names, words, strict=True)]
     lines += [rf"\multicolumn{{2}}{{l}}{{{escape(note)}}} \\" for note in panel.notes]
+    if any(row.searched for row in rows):
+        lines.append(r"\multicolumn{2}{l}{\footnotesize * searched on the deletion curve} \\")
     table = [r"\begin{tabular}{@{}lp{0.75\linewidth}@{}}", *lines, r"\end{tabular}"]
     return "\n".join([head + r"\par", *table])
 

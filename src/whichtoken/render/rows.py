@@ -59,6 +59,10 @@ class Look:
     numbers: bool = False  # beside the words
     remarks: Mapping[str, str] = field(default_factory=dict)  # by name of the row
 
+    def __post_init__(self) -> None:
+        if self.level not in ("word", "token"):
+            raise BadSetting("level", self.level, "'word' or 'token'")
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -77,6 +81,7 @@ class Row:
     about: str = ""  # how it was made
     searched: bool = False
     remark: str = ""  # to stand beside it
+    unit: str = ""  # of its scores, where these are no longer the method's own
 
     def strongest(self, count: int = 3) -> tuple[Cell, ...]:
         """The cells that speak for the label most, the strongest first."""
@@ -107,8 +112,6 @@ class Panel:
 
 def panels(results: Results, look: Look) -> list[Panel]:
     """`results`: one attribution, one result of `explain`, or a list of either."""
-    if look.level not in ("word", "token"):
-        raise BadSetting("level", look.level, "'word' or 'token'")
     return [_panel(group, look) for group in grouped(results)]
 
 
@@ -126,7 +129,7 @@ def grouped(results: Results) -> list[dict[str, Shown]]:
             open_group = False
         elif not isinstance(item, Shown):
             raise UsageError(f"a {type(item).__name__} cannot be shown; expected what explain returns, or some of it")
-        elif open_group and _together(next(iter(found[-1].values())), item):
+        elif open_group and _together(list(found[-1].values()), item):
             found[-1][_free_name(item, found[-1])] = item
         else:
             found.append({item.method: item})
@@ -134,8 +137,10 @@ def grouped(results: Results) -> list[dict[str, Shown]]:
     return [group for group in found if group]
 
 
-def _together(first: Shown, other: Shown) -> bool:
-    return all(getattr(first, key) == getattr(other, key) for key in ("texts", "label", "model", "revision"))
+def _together(group: Sequence[Shown], item: Shown) -> bool:
+    """The same method with the same settings again is the next row of a file that has a text twice."""
+    same = all(getattr(group[0], key) == getattr(item, key) for key in ("texts", "label", "model", "revision"))
+    return same and all((one.method, one.settings) != (item.method, item.settings) for one in group)
 
 
 def _free_name(item: Shown, taken: Mapping[str, Shown]) -> str:
@@ -143,8 +148,7 @@ def _free_name(item: Shown, taken: Mapping[str, Shown]) -> str:
         return item.method
     theirs = taken[item.method].settings
     changed = [f"{key}={value}" for key, value in item.settings.items() if theirs.get(key) != value]
-    name = f"{item.method}({', '.join(changed)})"
-    return name if name not in taken else f"{name} {len(taken)}"
+    return f"{item.method}({', '.join(changed)})"
 
 
 def _panel(group: Mapping[str, Shown], look: Look) -> Panel:
@@ -208,7 +212,8 @@ def difference(one: Row, other: Row) -> Row:
     pairs = [(a, a.share - b.share) for a, b in zip(one.cells, other.cells, strict=True)]
     made = tuple(Cell(cell.text, share, share, cell.before) for cell, share in pairs)
     searched = one.searched or other.searched
-    return Row(f"{one.name} {MINUS} {other.name}", made, "difference of shares of the strongest", searched)
+    name = f"{one.name} {MINUS} {other.name}"
+    return Row(name, made, "share of the strongest word, one minus the other", searched, unit="difference of shares")
 
 
 def layer_map(name: str, shown: Shown, level: Level) -> LayerMap:

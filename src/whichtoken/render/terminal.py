@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whichtoken.render.palette import Colour, ink, shade, step_of
-from whichtoken.render.rows import Look, Panel, Results, Row, panels
+from whichtoken.render.rows import Look, Panel, Results, Row, panels, visible
 
 SEARCHED = "*"
 SHOWN = 0.05  # shares below get no number
@@ -69,7 +69,7 @@ def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tab
     for number, title in enumerate(head):
         table.add_column(title, overflow="fold", no_wrap=number == 0)
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     return table
 
 

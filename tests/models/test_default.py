@@ -1,0 +1,69 @@
+"""The model that comes with whichtoken: it loads without the network, knows its trade, and is what its card says."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import whichtoken as wt
+from whichtoken.models.loading import DEFAULT, load_default
+
+DECISIVE = {
+    "It is very slow.": ("negative", "slow"),
+    "rare birds has more than enough charm to make it memorable.": ("positive", "memorable"),
+    "i really didn't like this movie. some of the actors were good, but overall the movie was boring.": (
+        "negative",
+        "boring",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def subject() -> wt.Subject:
+    return wt.load()
+
+
+def test_it_is_a_stock_classifier_in_float32_with_its_references(subject: wt.Subject) -> None:
+    assert subject.title == "whichtoken-default"
+    assert subject.labels == ("negative", "positive")
+    assert (subject.n_layers, subject.limit) == (6, 512)
+    assert subject.model.dtype is torch.float32
+    assert wt.load(dtype=torch.float64).model.dtype is torch.float64
+    assert subject.tokenizer.backend_tokenizer.truncation is None
+
+
+@pytest.mark.parametrize("text", DECISIVE)
+def test_the_word_that_decides_is_on_top(text: str, subject: wt.Subject) -> None:
+    label, word = DECISIVE[text]
+    found = wt.explain(subject, [text], ["contrast-cat"])[0]["contrast-cat"]
+    assert found.label == label
+    assert max(found.words(), key=lambda w: w.score).text == word
+
+
+def test_the_references_satisfy_the_papers_rule_and_hold_no_texts(subject: wt.Subject) -> None:
+    library = subject.references
+    assert library is not None
+    for label in range(2):
+        assert sum(r.probability < 1e-3 for r in library.of(label)) >= 30
+        assert all(r.text is None for r in library.of(label))
+    for name in ("contrast-cat@paper", "contrast-cat@repo"):  # it holds the layers that either reads
+        assert wt.explain(subject, ["It is very slow."], [name])
+
+
+def test_it_fits_its_library_wherever_it_is_installed(tmp_path: Path, subject: wt.Subject) -> None:
+    shutil.copytree(DEFAULT, tmp_path / "elsewhere")
+    assert load_default(tmp_path / "elsewhere").fingerprint() == subject.fingerprint()
+    for file in DEFAULT.rglob("*.json"):
+        assert "/work/" not in file.read_text(encoding="utf-8")
+        assert "/tmp/" not in file.read_text(encoding="utf-8")
+
+
+def test_the_card_says_what_was_measured() -> None:
+    card = (DEFAULT / "README.md").read_text(encoding="utf-8")
+    measured = json.loads((DEFAULT / "training.json").read_text(encoding="utf-8"))["stored in float16"]
+    assert measured["dev"]["accuracy"] >= 0.9
+    for part in ("dev", "test", "train"):
+        assert f"| {part} | {measured[part]['texts']:,} | {measured[part]['accuracy']:.3f} |" in card
+    assert (DEFAULT / "model.safetensors").stat().st_size < 50e6
