@@ -46,8 +46,7 @@ def main() -> None:
     asked = Asked(["contrast-cat", "attcat", "gae", "rollout", "random"], None, "truncate", False)
     comparison = compared(subject, gather([TEXTS[2]], None, None, []), asked)
     draw("compare.svg", "whichtoken compare ...", [comparison.result], Look(remarks=comparison.remarks()))
-    wt.to_html(wt.explain(subject, TEXTS, METHODS, layers=True), HERE / "page.html", differences=True)
-    print(f"wrote explain.svg, compare.svg and page.html to {HERE.relative_to(Path.cwd())}")
+    print(f"wrote explain.svg and compare.svg to {HERE}")
 
 
 def draw(name: str, command: str, results: Sequence[Mapping[str, wt.Attribution]], look: Look) -> None:

@@ -73,15 +73,21 @@ def test_something_like_a_hugging_face_dataset() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv", "label,body\n1,a\n", "x.csv, row 2: no column of texts; .*columns=.*; there are label, body"),
+        (
+            "x.csv",
+            "label,body\n1,a\n",
+            "row 2: none of the usual columns of texts; .*there are label, body",
+        ),
         ("x.csv", "label,text\n1,a,b\n", "line 2: not 2 columns"),
         ("x.tsv", "label\ttext\n1\n", "line 2: not 2 columns"),
         ("x.jsonl", '{"text": "a"}\n{"text"', "line 2 is not JSON"),
         ("x.jsonl", '["a"]', "expected an object with named columns"),
         ("x.jsonl", '{"text": 3}', "row 1 is .*; expected a text"),
-        ("x.csv", b"text\n\xff\xfe\n", "cannot be read: .* decode"),
+        ("x.csv", b"text\n\xff\xfe\n", "x.csv, line 2 is not UTF-8"),
         ("x.parquet", b"PAR", "cannot be read"),
-        ("x.txt", "a", "cannot tell what kind of file it is; known are .csv, .tsv, .jsonl, .parquet"),
+        ("x.docx", "a", "cannot tell what kind of file it is; known are .csv, .tsv, .jsonl, .parquet, .txt"),
+        ("x.csv", b"text\na\x00b\n", "x.csv, line 2 has a zero byte: this is no text file"),
+        ("x.txt", b"fine\n\xe9\n", "x.txt, line 2 is not UTF-8"),
     ],
 )
 def test_files_that_cannot_be_read(name: str, content: str | bytes, message: str, tmp_path: Path) -> None:
@@ -130,3 +136,10 @@ def test_shuffling_mixes_a_corpus_that_is_sorted_by_label() -> None:
     order = list(shuffled(range(1000), 0, 1000))
     assert 30 < sum(i < 500 for i in order[:100]) < 70
     assert order != list(shuffled(range(1000), 1, 1000))
+
+
+def test_a_text_file_has_a_text_on_each_line(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("\ufeffvery slow\n\n  a rare film \n", encoding="utf-8")
+    found = list(read_examples(tmp_path / "x.txt"))
+    assert [example.texts for example in found] == [("very slow",), ("a rare film",)]
+    assert found[1].where.endswith("x.txt, row 3")

@@ -46,7 +46,7 @@ def test_contractions_are_one_word_and_quotes_are_not(kind: str) -> None:
     tokenizer = TOKENIZERS[kind]
     assert words_of(tokenizer, "it didn't end") == ["it", "didn't", "end"]
     assert words_of(tokenizer, "it is did n't") == ["it", "is", "did", "n't"]
-    assert "电影'很好'吧" not in words_of(tokenizer, "电影'很好'吧")
+    assert "电影'很好'吧" not in words_of(wordpiece(BERT), "电影'很好'吧")
     assert "'rare'" not in words_of(wordpiece(BERT), "a 'rare' film")
     assert words_of(wordpiece(BERT), "it's the actors' film") == ["it's", "the", "actors", "'", "film"]
 

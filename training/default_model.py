@@ -89,6 +89,7 @@ def train_and_store(given: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     history = train(model, parts, chosen, given)
     minutes = (time.perf_counter() - started) / 60
+    tokenizer.backend_tokenizer.no_truncation()  # which encoding has set
     model.config._name_or_path = ""
     model.to(torch.float16).save_pretrained(given.out)
     tokenizer.save_pretrained(given.out)

@@ -12,7 +12,7 @@ from whichtoken.models.loading import DEFAULT, load_default
 
 DECISIVE = {
     "It is very slow.": ("negative", "slow"),
-    "rare birds has more than enough charm to make it memorable.": ("positive", "memorable"),
+    "rare birds has more than enough charm to make it memorable.": ("positive", "charm"),
     "i really didn't like this movie. some of the actors were good, but overall the movie was boring.": (
         "negative",
         "boring",

@@ -136,7 +136,7 @@ def test_load_reads_a_folder_in_float32(tmp_path: Path) -> None:
 
 
 def test_load_refuses_a_folder_that_is_not_there_or_not_a_model(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="a folder, or a hub name"):
+    with pytest.raises(BadSetting, match="a folder, a hub name, or None"):
         wt.load(5)  # type: ignore[arg-type]
     for missing in (tmp_path / "nothing", str(tmp_path / "nothing"), "./nothing"):
         with pytest.raises(UsageError, match="there is no folder"):

@@ -217,9 +217,6 @@ def model_page(subject: "Subject") -> RenderableType:
         ("head reads", READOUTS[row.readout(config).value]),
         ("attention", f"read from {row.attention or 'the attention interface of transformers'}"),
         ("references", str(references) if references else "none; see: whichtoken references build --help"),
-        (
-            "methods",
-            f"{len(names) - len(without)} of {len(names)}{f'; for references wait {listed}' if listed else ''}",
-        ),
+        ("methods", f"{len(names) - len(without)} of {len(names)}{f'; {listed} needs references' if listed else ''}"),
     ]
     return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])
