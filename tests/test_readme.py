@@ -41,10 +41,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], place: Path) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command, cwd=place, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
-    )
+    outer = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # these tests may themselves be run by make
+    environment = {key: value for key, value in os.environ.items() if key not in outer}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
 
@@ -66,7 +66,7 @@ def test_the_python_of_the_reader(place: Path) -> None:
 
 def test_make_demo_explains_the_three_reviews() -> None:
     """`make test` is what runs this; `make demo` is run without its set-up, which is there already."""
-    lines = run(["make", "-n", "demo", "READY="], ROOT)
+    lines = run(["make", "-n", "--no-print-directory", "demo", "READY="], ROOT)
     command = shlex.split(lines.replace("\\\n", " "))
     assert Path(command[0]).name == "whichtoken"
     out = run(["whichtoken", *command[1:]], ROOT)
@@ -74,7 +74,7 @@ def test_make_demo_explains_the_three_reviews() -> None:
         assert label in out
     for method in ("contrast-cat", "attcat", "gae", "integrated-gradients", "random"):
         assert out.count(method) == 3
-    assert run(["make", "-n", "test", "READY="], ROOT).strip().endswith("pytest -q -n auto")
+    assert run(["make", "-n", "--no-print-directory", "test", "READY="], ROOT).strip().endswith("pytest -q -n auto")
 
 
 def test_pip_install_brings_the_command_and_the_default_model(tmp_path: Path) -> None:
