@@ -245,3 +245,28 @@ def test_any_text_is_explained_or_refused_with_a_reason(
         rel=1e-9,
         abs=1e-12,
     )
+
+
+def test_the_bar_is_out_of_the_way_when_a_result_is_printed(
+    subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    class Bar:
+        def __init__(self, **settings: Any) -> None:
+            seen.append(f"total {settings['total']}")
+
+        def __enter__(self) -> "Bar":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def update(self, count: int) -> None:
+            seen.append(f"update {count}")
+
+        def clear(self) -> None:
+            seen.append("clear")
+
+    monkeypatch.setattr("whichtoken.explaining.tqdm", Bar)
+    for _ in wt.explain_each(subject_of("bert"), ["slow", "rare"], ["attcat"]):
+        seen.append("printed")
+    assert seen == ["total 2", "update 2", "clear", "printed", "printed"]

@@ -40,10 +40,10 @@ def method(name: str, preset: str | None = None, **settings: Any) -> Method:
     return build(cls, name, cls.presets, preset, settings)
 
 
-def parse(text: str) -> Method:
-    """`"attcat"` or `"attcat@repo"`."""
+def parse(text: str, **settings: Any) -> Method:
+    """`"attcat"` or `"attcat@repo"`, and settings that win over the preset."""
     name, at, preset = text.partition("@")
-    return method(name, preset if at else None)
+    return method(name, preset if at else None, **settings)
 
 
 def check(built: Method) -> None:

@@ -322,6 +322,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "unknown method": (["slow", "--method", "atcat"], 2, "unknown method 'atcat'; did you mean 'attcat'?"),
     "no method": (["slow", "--method", ","], 2, "names of methods, separated by commas"),
     "unknown preset": (["slow", "--method", "attcat@x"], 2, "unknown preset of attcat 'x'"),
+    "empty preset": (["slow", "--method", "attcat@"], 2, "unknown preset of attcat ''"),
     "unknown setting": (["slow", "--method", "attcat", "-o", "axes=key"], 2, "unknown setting of attcat 'axes'"),
     "bad setting": (["slow", "--method", "gae", "-o", "start_layer=-1"], 2, "start_layer=-1 is not allowed"),
     "not a setting": (["slow", "--method", "gae", "-o", "start_layer"], 2, "it must be setting=value"),

@@ -145,7 +145,10 @@ def _after_loading(path: Path) -> str:
     return run.stdout.decode()
 
 
-def printed(attribution: Attribution, look: Look = Look(), **console: object) -> str:  # noqa: B008
+PLAIN = Look()
+
+
+def printed(attribution: Attribution, look: Look = PLAIN, **console: object) -> str:
     file = StringIO()
     print_each(Console(file=file, width=200, **console), [attribution], look)  # type: ignore[arg-type]
     return file.getvalue()

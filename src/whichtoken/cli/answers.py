@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from whichtoken.catalogue import catalogue
-from whichtoken.cli.inputs import Texts, built_methods, parsed_settings
+from whichtoken.cli.inputs import Texts, parsed_settings
 from whichtoken.errors import BadInput, NotFinite, UnknownName, UsageError
 from whichtoken.metrics import METRICS, aopc
 from whichtoken.records import Attribution, Curve
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from whichtoken.models import Subject
     from whichtoken.references import ReferenceLibrary
 
-DEFAULTS = "contrast-cat,attcat"  # those of them that the model can run
 DELETION_NOTE = (
     "deletion: mean drop of the probability when 10, 20 .. 90 % of the tokens are deleted, the highest scores first; "
     "one text says little about a method"
@@ -55,11 +54,8 @@ def opened(model: str | None, references: Path | None) -> "Subject":
         return load(model, references=references)
 
 
-def chosen(subject: "Subject", names: str | None, settings: Sequence[str]) -> list[Any]:
-    """The methods that were named. Of `all`, or when none is named, those that the model can run."""
-    methods = built_methods(names or DEFAULTS, settings)
-    if names not in (None, "all"):
-        return methods
+def able(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
+    """Those that the model can run; which ones it cannot is said."""
     without = waiting(subject, methods)
     if without:
         listed = ", ".join(method.label for method in without)

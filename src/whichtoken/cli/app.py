@@ -16,6 +16,7 @@ from whichtoken.errors import UsageError
 from whichtoken.render.rows import Look, visible
 
 LINE = 200  # characters
+DEFAULTS = "contrast-cat,attcat"  # those of them that the model can run
 DEBUG = "An error is one line; add --debug to see where it comes from."
 
 app = typer.Typer(
@@ -96,7 +97,7 @@ def explain(
     target: Target = None,
     against: Against = None,
     references: References = None,
-    format: Format = None,  # noqa: A002
+    form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
     settings: Settings = None,
@@ -106,13 +107,12 @@ def explain(
     numbers: Numbers = False,
 ) -> None:
     found = gather(texts or [], pair, file, column or [])
-    sink = sink_of(format, out, Look(level, difference, numbers), len(found))  # type: ignore[arg-type]
+    sink = sink_of(form, out, _look(level, difference, numbers), len(found))
     if out is not None and file is not None and out.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file of the texts; give another name")
-    if method is not None:
-        built_methods(method, settings or [])  # what is wrong with them is said before a model is loaded
+    methods = built_methods(method or DEFAULTS, settings or [])
     subject = answers.opened(model, references)
-    chosen = answers.chosen(subject, method, settings or [])
+    chosen = answers.able(subject, methods) if method in (None, "all") else methods
     asked = answers.Asked(chosen, wanted_target(target, against), long, layers)
     progress = write_results(answers.explained(subject, found, asked), sink)
     if out is not None and progress.finished:
@@ -132,17 +132,17 @@ def compare(
     target: Target = None,
     against: Against = None,
     references: References = None,
-    format: Format = None,  # noqa: A002
+    form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
     settings: Settings = None,
     numbers: Numbers = False,
 ) -> None:
     found = gather([text], pair, None, [])
-    built_methods(methods, settings or [])  # what is wrong with them is said before a model is loaded
-    sink = sink_of(format, out, Look(level, numbers=numbers), 1)  # type: ignore[arg-type]
+    built = built_methods(methods, settings or [])
+    sink = sink_of(form, out, _look(level, False, numbers), 1)
     subject = answers.opened(model, references)
-    chosen = answers.chosen(subject, methods, settings or [])
+    chosen = answers.able(subject, built) if methods == "all" else built
     asked = answers.Asked(chosen, wanted_target(target, against), "truncate", False)
     comparison = answers.compared(subject, found, asked)
     if sink.kind in ("json", "jsonl"):
@@ -151,6 +151,10 @@ def compare(
     write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
     if sink.kind == "terminal" and out is None:
         typer.echo(answers.DELETION_NOTE)
+
+
+def _look(level: str, differences: bool, numbers: bool) -> Look:
+    return Look(level, differences, numbers)  # type: ignore[arg-type]  # Look says what is allowed
 
 
 def _list(shown: RenderableType) -> None:
@@ -180,7 +184,7 @@ def model(
 @app.command(epilog=DEBUG, help="Show results again that were saved as json or jsonl.")
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
-    format: Format = None,  # noqa: A002
+    form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
     difference: Differences = False,
@@ -189,12 +193,10 @@ def show(
     from whichtoken.render.rows import grouped
 
     results: list[Any] = grouped(read_results(file))
-    write_results(results, sink_of(format, out, Look(level, difference, numbers), len(results)))  # type: ignore[arg-type]
+    write_results(results, sink_of(form, out, _look(level, difference, numbers), len(results)))
 
 
-@references_app.command(
-    "build", epilog=DEBUG, help="Scan texts like the training texts; keep those that serve as contrast."
-)
+@references_app.command("build", epilog=DEBUG, help="Scan texts like the training texts; keep those to contrast with.")
 def references_build(
     texts: Annotated[Path, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet or txt.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to make.")],

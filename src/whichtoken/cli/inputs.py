@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,8 @@ def _from_file(file: Path, columns: Sequence[str]) -> Texts:
 
 def _standard_input() -> Iterator[str]:
     """A text on each line."""
-    sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # type: ignore[union-attr]
-    for line in decoded(sys.stdin, "standard input"):
+    lines = TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", errors="surrogateescape")
+    for line in decoded(lines, "standard input"):
         if line.strip():
             yield line.strip()
 
@@ -89,22 +90,21 @@ def parsed_settings(words: Sequence[str]) -> dict[str, Any]:
 
 def built_methods(names: str, words: Sequence[str]) -> list[Any]:
     """`attcat,gae@repo`, or `all`; each with those of the settings that it has."""
-    from whichtoken.registry import method, method_names
+    from whichtoken.registry import method_names, parse
 
-    settings, unused = parsed_settings(words), set(parsed_settings(words))
+    settings = parsed_settings(words)
     wanted = method_names() if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise BadSetting("--method", names, "names of methods, separated by commas, or all; see whichtoken methods")
-    made, known = [], set[str]()
-    for name in dict.fromkeys(wanted):
-        plain, _, preset = name.partition("@")
-        own = set(method(plain).settings)
-        known |= own
-        unused -= own
-        made.append(method(plain, preset or None, **{key: settings[key] for key in settings if key in own}))
-    for setting in sorted(unused):
-        raise UnknownName(f"setting of {names}", setting, sorted(known))
-    return made
+    plain = {name: parse(name) for name in wanted}
+    known = {key for built in plain.values() for key in built.settings}
+    for setting in settings:
+        if setting not in known:
+            raise UnknownName(f"setting of {names}", setting, sorted(known))
+    return [
+        parse(name, **{key: value for key, value in settings.items() if key in built.settings})
+        for name, built in plain.items()
+    ]
 
 
 def wanted_target(target: str | None, against: str | None) -> Any:

@@ -32,7 +32,6 @@ ENDINGS = {
 }
 
 Result = Mapping[str, Attribution]
-Write = Callable[[str], object]
 
 
 @dataclass(frozen=True)
