@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.tiny import model_of, with_references, wordpiece
+from tests.tiny import model_of, with_heads, with_references, wordpiece
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName, UsageError
@@ -188,7 +188,7 @@ def test_something_that_is_not_a_subject_is_refused() -> None:
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_every_method_works_where_the_caller_switched_gradients_off(context: Any, subject_of: SubjectOf) -> None:
     methods = [*method_names(), "cat@repo", "attcat@repo"]
-    subject = with_references(subject_of("bert"))
+    subject = with_heads(with_references(subject_of("bert")))
     expected = wt.explain(subject, ["It is very slow."], methods)
     with context():
         assert wt.explain(subject, ["It is very slow."], methods) == expected

@@ -20,13 +20,13 @@ LEVELS = [
     {"errors"},
     {"typed", "words", "data", "writing"},
     {"render"},
-    {"records", "targets", "references"},
+    {"records", "targets", "references", "syntax", "lrp"},
     {"trace", "metrics"},
     {"registry"},
     {"ops", "perturb", "contrast", "catalogue"},
     {"refinement"},
     {"methods", "models"},
-    {"explaining", "evaluating"},
+    {"explaining", "evaluating", "patches"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -39,6 +39,7 @@ DOORS = {
     "rich": ("cli", "render/terminal.py"),
     "jinja2": ("render/html.py",),
     "matplotlib": ("render/figures.py",),
+    "spacy": ("syntax/parser.py",),
 }
 WITHOUT_TORCH = [
     "errors",
@@ -49,6 +50,7 @@ WITHOUT_TORCH = [
     "records",
     "metrics",
     "catalogue",
+    "syntax",
     "render.rows",
     "render.html",
     "render.terminal",
@@ -117,8 +119,10 @@ def test_method_files_are_30_to_130_lines() -> None:
 
 def test_the_public_surface() -> None:
     expected = """
-        Attribution Class Contrast Curve Predicted ReferenceLibrary Subject WhichTokenError build_references explain
-        explain_each load load_references method method_names plot_layers plot_methods save_references to_html to_latex
+        Attribution Class Contrast Curve HeadMask Predicted ReferenceLibrary Subject WhichTokenError build_heads
+        build_references corrupt_heads explain explain_each load load_heads load_references method method_names
+        parse_texts patch_scores plot_heads plot_layers plot_methods random_heads read_conllu save_heads
+        save_references to_html to_latex
     """
     assert whichtoken.__all__ == expected.split()
     assert whichtoken.__all__ == sorted(whichtoken._HOMES)

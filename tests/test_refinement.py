@@ -40,6 +40,12 @@ class Additive:
     def distinct(self, patterns: Tensor) -> Tensor:
         return torch.tensor([len({tuple(p.tolist()) for p in row}) for row in patterns])
 
+    def keep_in_place(self, patterns: Any) -> Any:
+        raise AssertionError
+
+    def heads(self, given: Any) -> Any:
+        raise AssertionError
+
     def references(self, given: Any) -> Any:
         raise AssertionError
 

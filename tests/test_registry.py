@@ -42,7 +42,11 @@ def test_presets_name_real_settings() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: parse("atcat"), UnknownName, "unknown method 'atcat'; did you mean 'attcat'\\? known: att-grads"),
+        (
+            lambda: parse("atcat"),
+            UnknownName,
+            "unknown method 'atcat'; did you mean 'attcat'\\? known: alti, att-grads",
+        ),
         (lambda: parse("zzz"), UnknownName, "unknown method 'zzz'; known: "),
         (lambda: parse("attcat@rep"), UnknownName, "unknown preset of attcat 'rep'; did you mean 'repo'"),
         (lambda: wt.method("grad-sam", axes="key"), UnknownName, "setting of grad-sam 'axes'; did you mean 'axis'"),

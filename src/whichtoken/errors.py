@@ -6,8 +6,10 @@ WhichTokenError
  |   + BadSetting            a setting outside its allowed values
  |   + BadInput              a text that cannot be explained: which one and why
  |   + NoReferences          a method contrasts with reference texts, and there are none
+ |   + NoHeads               a method propagates through chosen heads only, and none were chosen
  + UnsupportedModel          the model cannot be read: no architecture row, no head, no attention
- + LibraryMismatch           a reference library that was made for another model, revision or layers
+ |   + RuleGap               a rule set of relevance propagation has no rule for an operation of the model
+ + LibraryMismatch           a reference library or head mask that was made for another model, revision or layers
  + NotFinite                 NaN or infinity: which method, which input
  + BadArtifact               a file or record that is not what it should be
  + UndeclaredSite            a method read a tensor that it did not declare in `needs`
@@ -63,14 +65,36 @@ class NoReferences(UsageError):
         )
 
 
+class NoHeads(UsageError):
+    """A method that propagates through chosen heads only was asked for, and the subject has no head mask."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        super().__init__(
+            f"this method propagates through chosen heads only, and {model} has no head mask. Make it once: "
+            "whichtoken heads build --conllu FILE --out heads.json, then --heads heads.json; or subject = "
+            "subject.with_heads(wt.build_heads(subject, sentences))"
+        )
+
+
 class UnsupportedModel(WhichTokenError):
     """A model whichtoken cannot read correctly, so does not read at all."""
 
     exit_code: ClassVar[int] = 3
 
 
+class RuleGap(UnsupportedModel):
+    """An operation that relevance would go through has no rule, and its gradient would be a wrong answer."""
+
+    def __init__(self, rules: str, operation: str, module: str) -> None:
+        super().__init__(
+            f"rule set {rules} has no rule for {operation!r} in {module}, where relevance would be lost or made up; "
+            "use a method without relevance propagation, or add a rule in whichtoken/lrp/rulesets.py"
+        )
+
+
 class LibraryMismatch(WhichTokenError):
-    """A reference library that does not belong to the model."""
+    """A reference library or a head mask that does not belong to the model."""
 
 
 class NotFinite(WhichTokenError):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from whichtoken.errors import BadSetting, NotFinite, UsageError
+from whichtoken.errors import BadSetting, NotFinite
 from whichtoken.models import (
     Batch,
     Document,
@@ -29,9 +29,9 @@ from whichtoken.models import (
     window_row,
 )
 from whichtoken.records import Attribution
-from whichtoken.registry import check, parse
+from whichtoken.registry import chosen_methods
 from whichtoken.targets import Goal, Predicted, Target, as_target, check_target, resolve
-from whichtoken.trace import Ask, Method, Needs, Site, Trace, View, written
+from whichtoken.trace import Ask, Method, Needs, Site, Trace, View, passes, written
 
 TOKENS_PER_BATCH = 4096
 TEXTS_AT_ONCE = 128  # that are encoded and sorted by length together, so that any number can be asked for
@@ -53,10 +53,17 @@ class _Job:
 
     def fits(self, rows: int, longest: int) -> bool:
         config = self.subject.model.config
-        captured = any(Site.ATTENTION in needs.values | needs.grads for needs in self.passes.values())
-        heads = config.num_hidden_layers * config.num_attention_heads if captured else 0
+        heads = (
+            config.num_hidden_layers * config.num_attention_heads * max(_n_attentions(n) for n in self.passes.values())
+        )
         small = rows * longest <= TOKENS_PER_BATCH and rows * longest**2 * heads <= PAIRS_PER_BATCH
         return small and not (rows > 1 and self.subject.batches_of_one)
+
+
+def _n_attentions(needs: Needs) -> int:
+    """How many sets of attention matrices a pass keeps; values and gradients count as one: most want both."""
+    under = sum(site is Site.ATTENTION for _, site in needs.relevance)
+    return under + (Site.ATTENTION in needs.values | needs.grads)
 
 
 @dataclass(frozen=True)
@@ -130,14 +137,14 @@ def explain_each(
         raise BadSetting("long", long, f"one of {', '.join(get_args(LongTexts))}")
     wanted = as_target(target)
     check_target(wanted, subject.labels)
-    chosen = _methods(methods)
-    job = _Job(subject, chosen, _passes(chosen.values()), wanted, long, layers, subject.fingerprint())
+    chosen = chosen_methods(methods)
+    job = _Job(subject, chosen, passes(chosen.values()), wanted, long, layers, subject.fingerprint())
     return _each(job, as_inputs(inputs))
 
 
 def _each(job: _Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
-    slow = any(method.needs.asks - {Ask.REFERENCES} for method in job.methods.values())
+    slow = any(method.needs.asks - {Ask.REFERENCES, Ask.HEADS} for method in job.methods.values())
     with tqdm(total=total, desc="explaining", unit=" texts", disable=None, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, SLOW_AT_ONCE if slow else TEXTS_AT_ONCE)):
             with torch.inference_mode(False):  # tensors made under it could never enter a graph
@@ -168,33 +175,6 @@ def _answers(job: _Job, documents: Sequence[Document], first: int, bar: Any) -> 
     for index, piece in enumerate(pieces):
         found[piece.number - first].append(answers[index])
     return found
-
-
-def _methods(methods: Iterable[str | Method]) -> dict[str, Method]:
-    if isinstance(methods, str | Method):
-        raise UsageError(f"methods is {methods!r}; put it in a list: [{methods!r}]")
-    if not isinstance(methods, Iterable):
-        raise BadSetting("methods", methods, "a list of method names")
-    chosen: dict[str, Method] = {}
-    for item in methods:
-        if isinstance(item, type) or not isinstance(item, str | Method):
-            raise BadSetting("methods", item, "method names, or what whichtoken.method(...) returns")
-        method = parse(item) if isinstance(item, str) else item
-        check(method)
-        key = item if isinstance(item, str) else method.label
-        if chosen.setdefault(key, method) != method:
-            raise UsageError(f"two different methods are called {key!r}, and results have one name each; ask for one")
-    if not chosen:
-        raise BadSetting("methods", methods, "at least one method")
-    return chosen
-
-
-def _passes(methods: Iterable[Method]) -> dict[View, Needs]:
-    """One pass for each view, with the union of what its methods need."""
-    passes = {View(): Needs()}
-    for needs in (method.needs for method in methods):
-        passes[needs.view] = passes.get(needs.view, Needs(view=needs.view)) | needs
-    return passes
 
 
 def _classes_of_long_texts(job: _Job, pieces: Sequence[_Piece]) -> dict[int, int]:

@@ -14,6 +14,7 @@ from whichtoken.errors import BadSetting
 from whichtoken.trace import Scores
 
 Axis = Literal["query", "key", "readout"]  # which token a query-key matrix is about
+Rolling = Literal["raw", "normalised"]  # whether the rows of a rollout's factors are divided by their sum
 
 
 def token_dot(a: Float[Tensor, "batch token dim"], b: Float[Tensor, "batch token dim"]) -> Float[Tensor, "batch token"]:
@@ -75,7 +76,7 @@ def mean_over(
 
 
 def from_layer(blocks: Sequence[Tensor], start_layer: int) -> Sequence[Tensor]:
-    """The blocks from `start_layer` on, of which there must be one."""
+    """The blocks from `start_layer` on, of which there must be one; -1 is the last."""
     if start_layer >= len(blocks):
         raise BadSetting("start_layer", start_layer, f"at most {len(blocks) - 1}: the model has {len(blocks)} blocks")
     return blocks[start_layer:]
@@ -97,6 +98,18 @@ def product_row(
     for factor in reversed(factors):
         row = readout_row(factor, row)
     return row
+
+
+def relevance_rollout(
+    grads: Sequence[Float[Tensor, "batch head query key"]],
+    relevance: Sequence[Float[Tensor, "batch head query key"]],
+    rolling: Rolling,
+    readout: Float[Tensor, "batch query"],
+) -> Float[Tensor, "batch key"]:
+    """Read-out row of the product of I + mean_h max(0, gradient * relevance) over the blocks."""
+    pairs = zip(grads, relevance, strict=True)
+    factors = [with_residual((grad * of_block).clamp(min=0).mean(1)) for grad, of_block in pairs]
+    return product_row([normalise_rows(f) for f in factors] if rolling == "normalised" else factors, readout)
 
 
 def drop_self(

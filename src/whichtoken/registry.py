@@ -1,10 +1,11 @@
 """Methods by name: registering, finding, and building them from presets and settings."""
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from whichtoken.errors import UnknownName, UsageError
+from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.trace import Method
 from whichtoken.typed import build, check_settings
 
@@ -49,6 +50,26 @@ def parse(text: str, **settings: Any) -> Method:
 def check(built: Method) -> None:
     """Raise BadSetting when a setting does not have its declared type, choice or range."""
     check_settings(type(built), built.name, built.settings)
+
+
+def chosen_methods(methods: Iterable[str | Method]) -> dict[str, Method]:
+    """By the string that was passed, or by the method's label."""
+    if isinstance(methods, str | Method):
+        raise UsageError(f"methods is {methods!r}; put it in a list: [{methods!r}]")
+    if not isinstance(methods, Iterable):
+        raise BadSetting("methods", methods, "a list of method names")
+    chosen: dict[str, Method] = {}
+    for item in methods:
+        if isinstance(item, type) or not isinstance(item, str | Method):
+            raise BadSetting("methods", item, "method names, or what whichtoken.method(...) returns")
+        method = parse(item) if isinstance(item, str) else item
+        check(method)
+        key = item if isinstance(item, str) else method.label
+        if chosen.setdefault(key, method) != method:
+            raise UsageError(f"two different methods are called {key!r}, and results have one name each; ask for one")
+    if not chosen:
+        raise BadSetting("methods", methods, "at least one method")
+    return chosen
 
 
 @cache

@@ -1,7 +1,7 @@
 """What a method may see of a model: named tensors of one pass, and a probe for further questions."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -10,7 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import UndeclaredSite
+from whichtoken.lrp import RuleSet
 from whichtoken.references import ReferenceLibrary
+from whichtoken.syntax import HeadMask
 
 
 class Site(StrEnum):
@@ -19,6 +21,11 @@ class Site(StrEnum):
     EMBEDDINGS = "embeddings"  # what the first block reads, positions and norm included: batch token dim
     HIDDEN = "hidden"  # input of each block (the first: EMBEDDINGS), then the last output: batch token dim
     ATTENTION = "attention"  # probabilities of each block: batch head query key
+    VALUE = "value"  # what attention mixes: batch head token dim
+    CONTEXT = "context"  # what it mixed it to, before heads are put together: batch head token dim
+    PROJECTION = "projection"  # the weights that put heads together, the same for all texts: head dim_of_head dim
+    ATTENDED = "attended"  # the stream after attention and its residual (and norm, if one follows): batch token dim
+    NORM = "norm"  # what that norm multiplies with, gain / deviation: batch token dim; no tensors if none follows
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,8 @@ class Ask(StrEnum):
     REFERENCES = "references"  # a reference library
     DELETIONS = "deletions"  # probabilities of shortened texts
     PASSES = "passes"  # further passes, with gradients
+    REMOVALS = "removals"  # probabilities of texts with tokens taken out, the others at their old positions
+    HEADS = "heads"  # a choice of attention heads
 
 
 @dataclass(frozen=True)
@@ -44,23 +53,37 @@ class Needs:
     grads: frozenset[Site] = frozenset()
     view: View = View()
     asks: frozenset[Ask] = frozenset()
+    relevance: frozenset[tuple[RuleSet, Site]] = frozenset()  # each rule set costs one more pass
 
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(self.values | other.values, self.grads | other.grads, self.view, self.asks | other.asks)
+        return Needs(
+            self.values | other.values,
+            self.grads | other.grads,
+            self.view,
+            self.asks | other.asks,
+            self.relevance | other.relevance,
+        )
 
 
-def needs(values: str = "", grads: str = "", hide_special: bool = False, asks: str = "") -> Needs:
+def needs(
+    values: str = "",
+    grads: str = "",
+    hide_special: bool = False,
+    asks: str = "",
+    relevance: tuple[RuleSet, str] | None = None,
+) -> Needs:
     """`needs("hidden attention", "hidden")`: by name, separated by spaces."""
     sites = [frozenset(Site(name) for name in names.split()) for names in (values, grads)]
-    return Needs(sites[0], sites[1], View(hide_special), frozenset(Ask(name) for name in asks.split()))
+    under = frozenset() if relevance is None else frozenset((relevance[0], Site(n)) for n in relevance[1].split())
+    return Needs(sites[0], sites[1], View(hide_special), frozenset(Ask(name) for name in asks.split()), under)
 
 
 @dataclass(frozen=True)
 class Trace:
     """One pass over one batch.
 
-    Values and gradients are exactly 0 at padding, and attention gradients are 0 where the model cannot attend,
-    so sums need no mask; counts do.
+    Values, gradients and relevance are exactly 0 at padding, and attention gradients are 0 where the model cannot
+    attend, so sums need no mask; counts do.
     """
 
     ids: Int[Tensor, "batch token"]
@@ -72,6 +95,7 @@ class Trace:
     label: Int[Tensor, " batch"]  # the class that it speaks for
     values: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     grads: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
+    relevances: Mapping[tuple[RuleSet, Site], tuple[Tensor, ...]] = field(repr=False, default_factory=dict)
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -83,12 +107,17 @@ class Trace:
     def grad(self, site: Site) -> tuple[Tensor, ...]:
         return _read(self.grads, site, "grads")
 
+    def relevance(self, rules: RuleSet, site: Site) -> tuple[Tensor, ...]:
+        under = {of: tensors for (set_of, of), tensors in self.relevances.items() if set_of == rules}
+        return _read(under, site, f"relevance under {rules.name}")
+
     def restrict(self, needs: Needs) -> "Trace":
         """The same pass with only the declared sites in reach."""
         return replace(
             self,
             values={site: tensors for site, tensors in self.values.items() if site in needs.values},
             grads={site: tensors for site, tensors in self.grads.items() if site in needs.grads},
+            relevances={key: tensors for key, tensors in self.relevances.items() if key in needs.relevance},
         )
 
 
@@ -111,6 +140,14 @@ class Probe(Protocol):
         """How many different sequences these patterns leave: what `keep` evaluates at most."""
         ...
 
+    def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
+        """As `keep`, but the tokens that remain (the read-out one always does) keep their positions."""
+        ...
+
+    def heads(self, given: HeadMask | None) -> HeadMask:
+        """A choice of heads that fits the model: the one given, or (None) the subject's own."""
+        ...
+
     def references(self, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
         """A library that fits the model: the one given, one made of the given texts, or (None) the subject's own."""
         ...
@@ -119,8 +156,8 @@ class Probe(Protocol):
         """Embeddings of the batch with every word replaced by the tokenizer's padding or mask token."""
         ...
 
-    def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:
-        """A pass on other embeddings, same target."""
+    def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
+        """A further pass, on other embeddings or (None) on the same, same target."""
         ...
 
 
@@ -172,9 +209,17 @@ class Method(Protocol):
         return f"{self.name}({', '.join(changed)})"
 
 
+def passes(methods: Iterable[Method]) -> dict[View, Needs]:
+    """One pass for each view, with the union of what its methods need; the plain view always, and first."""
+    found = {View(): Needs()}
+    for wanted in (method.needs for method in methods):
+        found[wanted.view] = found.get(wanted.view, Needs(view=wanted.view)) | wanted
+    return found
+
+
 def written(value: object) -> object:
     """A setting as it stands in labels and records: what is no plain value is named, not written out."""
-    if isinstance(value, ReferenceLibrary):
+    if isinstance(value, ReferenceLibrary | HeadMask):
         return str(value)
     if isinstance(value, list | tuple):
         if all(isinstance(item, int | float) for item in value):

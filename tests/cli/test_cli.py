@@ -12,10 +12,14 @@ from typing import Any
 
 import pytest
 from tests.render.shown import FINE
+from tests.syntax.corpus import CORPUS as PARSED
+from tests.syntax.corpus import conllu
 from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.catalogue import FILE, catalogue, described
+from whichtoken.cli.answers import LIBRARIES
+from whichtoken.cli.heads import NO_HEADS
 from whichtoken.cli.outputs import Progress, Sink, until_stopped, write_results
 from whichtoken.cli.run import main
 from whichtoken.records import Attribution
@@ -38,6 +42,15 @@ def references(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("references") / "library"
     wt.build_references(wt.load(model), CORPUS, out=folder, rule="random", min_tokens=1)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def heads(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A mask with a head in it: random models have none."""
+    mask = wt.build_heads(wt.load(model), PARSED)
+    path = tmp_path_factory.mktemp("heads") / "heads.json"
+    wt.save_heads(wt.corrupt_heads(mask, 0.5), path)
+    return str(path)
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -220,9 +233,9 @@ def test_colours_follow_no_color(model: str) -> None:
 
 
 def test_compare_ranks_methods_by_their_deletion_score(
-    model: str, references: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, references: str, heads: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = ["compare", TEXT, "--model", model, "--references", references]
+    base = ["compare", TEXT, "--model", model, "--references", references, "--heads", heads]
     code, out, err = run(capsys, *base)
     assert code == 0, err
     lines = [line for line in out.splitlines() if "deletion +" in line or "deletion -" in line]
@@ -251,11 +264,19 @@ def test_compare_ranks_methods_by_their_deletion_score(
     assert "deletion" in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
-def test_model_says_what_is_in_a_model(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_says_what_is_in_a_model(model: str, heads: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "model", model)
     for shown in ("bert", "3 blocks, 3 heads, 24 wide", "0 contradiction, 1 entailment, 2 neutral", "none; see"):
         assert shown in out
-    assert f"{len(wt.method_names()) - 1} of {len(wt.method_names())}; contrast-cat needs references" in out
+    asking = {what: [n for n in wt.method_names() if what in wt.method(n).needs.asks] for what in LIBRARIES}
+    total = len(wt.method_names())
+    without = total - len({name for names in asking.values() for name in names})
+    assert asking["references"] == ["contrast-cat"]
+    needed = "".join(f"; {', '.join(names)} needs {what}" for what, names in asking.items() if names)
+    assert f"{without} of {total}{needed}" in out
+    _, out, _ = run(capsys, "model", model, "--heads", heads)
+    assert str(wt.load_heads(heads)) in out
+    assert "needs heads" not in out
 
 
 def test_names_from_a_strangers_files_do_not_reach_the_terminal_as_commands(
@@ -268,7 +289,9 @@ def test_names_from_a_strangers_files_do_not_reach_the_terminal_as_commands(
     wordpiece().save_pretrained(folder)
     subject = wt.load(folder)
     wt.build_references(subject, CORPUS, out=tmp_path / "library", rule="random", min_tokens=1)
+    wt.build_heads(subject, PARSED, corpus=evil, out=tmp_path / "heads.json", relations=[evil])
     for words in (
+        ["heads", "show", str(tmp_path / "heads.json")],
         ["model", folder],
         ["references", "show", str(tmp_path / "library")],
         ["explain", "slow", "--model", folder, "--method", "attcat", "--target", "0"],
@@ -289,6 +312,64 @@ def test_references_are_built_and_shown(model: str, tmp_path: Path, capsys: pyte
     assert f"use it with --references {out_folder}" in err
     assert run(capsys, "references", "show", out_folder)[1] == built
     assert "rule random" in built
+
+
+WON = ["1 It 2 nsubj", "2 won 0 root SpaceAfter=No", "3 . 2 punct"]
+
+
+def test_heads_are_built_and_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.conllu").write_text(conllu(WON), encoding="utf-8")
+    (tmp_path / "b.conllu").write_text(conllu(WON, WON), encoding="utf-8")
+    out, files = (
+        str(tmp_path / "heads.json"),
+        [word for f in "ab" for word in ("--conllu", str(tmp_path / f"{f}.conllu"))],
+    )
+    base = ["heads", "build", *files, "--model", model, "--out", out]
+    code, built, err = run(capsys, *base, "-o", "syntactic=0", "-o", "positional=0.01", "-o", "min_count=1")
+    assert code == 0, err
+    mask = wt.load_heads(out, wt.load(model))
+    assert mask.n_selected > 0
+    assert (mask.rule.positional, mask.rule.min_count) == (0.01, 1)
+    assert f"{mask.n_selected} of 9 heads" in built
+    assert "a.conllu, b.conllu: 3 sentences" in built
+    assert f"use it with --heads {out}" in err
+    assert NO_HEADS not in err
+    code, shown, err = run(capsys, "heads", "show", out, "--out", str(tmp_path / "heads.png"))
+    assert (code, shown, err) == (0, built, "")
+    assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_where_no_head_qualifies_that_is_said_in_one_line(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.conllu").write_text(conllu(WON), encoding="utf-8")
+    out = str(tmp_path / "heads.json")
+    options = ["--model", model, "--out", out, "-o", "positional=1"]
+    code, built, err = run(capsys, "heads", "build", "--conllu", str(tmp_path / "a.conllu"), *options)
+    assert code == 0
+    assert "0 of 9 heads" in built
+    assert err.count("Mask-LRP then passes relevance through residual connections only") == 1
+    assert run(capsys, "heads", "show", out) == (0, built, f"whichtoken: {NO_HEADS}\n")
+
+
+def test_heads_of_plain_texts_are_parsed_by_a_pipeline(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import spacy
+    from tests.syntax.test_parser import blank_parser
+
+    (tmp_path / "t.txt").write_text("It won.\nThe film was slow.\n", encoding="utf-8")
+    monkeypatch.setattr(spacy, "load", lambda name: {"tiny_parser": blank_parser()}[name])
+    options = ["--pipeline", "tiny_parser", "--model", model, "--out", str(tmp_path / "heads.json")]
+    code, built, err = run(capsys, "heads", "build", "--text", str(tmp_path / "t.txt"), *options)
+    assert code == 0, err
+    assert "t.txt: 2 sentences; 8 words" in built
+
+
+def test_the_default_model_has_heads_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "heads", "show")
+    assert (code, err) == (0, "")
+    assert out.startswith("whichtoken-default: ")
 
 
 FILES = {
@@ -341,6 +422,13 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
         2,
         "there is no folder none; whichtoken references build makes it",
     ),
+    "no heads": (["slow", "--method", "mask-lrp"], 2, "whichtoken heads build --conllu FILE --model "),
+    "no head mask": (
+        ["slow", "--heads", "none.json"],
+        2,
+        "there is no file none.json; whichtoken heads build makes it",
+    ),
+    "a head mask that is none": (["slow", "--heads", "fine.csv"], 1, "fine.csv: expected the JSON of one HeadMask"),
     "standard input and more": (["-", "slow"], 2, "- stands for all of standard input"),
     "no tokens": (["slow", "\u200b"], 2, "text 2: the tokenizer finds no token"),
     "no tokens in a row": (["--file", "invisible.csv"], 2, "invisible.csv, row 3: the tokenizer finds no token"),
@@ -485,6 +573,16 @@ def test_saved_texts_may_hold_other_line_ends(model: str, tmp_path: Path, capsys
         (["show", "other.jsonl"], 1, "other.jsonl: expected the JSON of one Attribution"),
         (["methods", "atcat"], 2, "did you mean 'attcat'?"),
         (["references", "show", "nowhere"], 1, "nowhere"),
+        (["heads", "show", "nowhere.json"], 1, "nowhere.json cannot be read"),
+        (["heads", "show", "other.jsonl"], 1, "other.jsonl: expected a HeadMask of schema 1, found None"),
+        (["heads", "build", "--out", "x"], 2, "give --conllu FILE, more than once if wanted, or --text FILE"),
+        (["heads", "build", "--conllu", "a", "--text", "b", "--out", "x"], 2, "one of them"),
+        (["heads", "build", "--conllu", "nowhere", "--out", "x"], 2, "there is no file nowhere"),
+        (["heads", "build", "--conllu", "other.jsonl", "--out", "x"], 2, "other.jsonl, line 1 has 1 columns"),
+        (["heads", "build", "--conllu", "other.jsonl", "--out", "no/x"], 2, "there is no folder no"),
+        (["heads", "build", "--conllu", "other.jsonl", "--pipeline", "p", "--out", "x"], 2, "--pipeline parses --text"),
+        (["heads", "build", "--text", "other.jsonl", "--pipeline", "p", "--out", "x"], 2, "no spaCy pipeline 'p'"),
+        (["heads", "build", "--conllu", "other.jsonl", "--out", "x", "-o", "out=y"], 2, "setting of heads build 'out'"),
         (["references", "build", "nowhere.csv", "--out", "x"], 2, "there is no file nowhere.csv"),
         (
             ["references", "build", "other.jsonl", "--out", "x", "-o", "out=y"],

@@ -10,14 +10,13 @@ from tests.tiny import KINDS, model_of
 import whichtoken as wt
 from whichtoken.errors import UndeclaredSite, UnsupportedModel
 from whichtoken.models import Batch, capture, window_row
-from whichtoken.models.architectures import ARCHITECTURES
 from whichtoken.targets import Goal
 from whichtoken.trace import Needs, Site, needs
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = ["It is very slow.", "The actors were wonderful, but naïve 😀."]
 ALL = needs("embeddings hidden attention", "embeddings hidden attention")
-each_kind = pytest.mark.parametrize("kind", sorted(ARCHITECTURES))
+each_kind = pytest.mark.parametrize("kind", sorted(KINDS))
 
 
 def second(logits: torch.Tensor) -> Goal:

@@ -53,10 +53,28 @@ def test_the_references_satisfy_the_papers_rule_and_hold_no_texts(subject: wt.Su
         assert wt.explain(subject, ["It is very slow."], [name])
 
 
+def test_its_heads_are_those_that_the_card_names(subject: wt.Subject) -> None:
+    mask = subject.heads
+    assert mask is not None
+    assert mask.statistics is not None
+    assert (mask.n_layers, mask.n_heads, mask.origin) == (6, 12, "measured")
+    assert (mask.n_syntactic, mask.n_positional) == (3, 1)
+    card = (DEFAULT / "README.md").read_text(encoding="utf-8")
+    assert f"{mask.n_syntactic} syntactic and {mask.n_positional} positional of 72 heads" in card
+    assert "CC BY-SA 4.0" in card
+    assert {(reason.layer, reason.head, reason.what) for reason in mask.reasons()} == {
+        (0, 2, "position -1"),
+        (1, 4, "nsubj"),
+        (2, 0, "obj"),
+        (2, 8, "nsubj"),
+    }
+    assert wt.load(heads=wt.random_heads(mask)).heads == wt.random_heads(mask)
+
+
 def test_it_fits_its_library_wherever_it_is_installed(tmp_path: Path, subject: wt.Subject) -> None:
     shutil.copytree(DEFAULT, tmp_path / "elsewhere")
     assert load_default(tmp_path / "elsewhere").fingerprint() == subject.fingerprint()
-    for name in ("config.json", "tokenizer_config.json", "training.json", "references/references.json"):
+    for name in ("config.json", "tokenizer_config.json", "training.json", "references/references.json", "heads.json"):
         assert not re.search(r'"(/|[A-Z]:)\w', (DEFAULT / name).read_text(encoding="utf-8")), f"{name} holds a path"
 
 

@@ -11,7 +11,6 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, T5Config, T5For
 
 import whichtoken as wt
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
-from whichtoken.models.architectures import ARCHITECTURES
 from whichtoken.targets import Link
 
 SubjectOf = Callable[..., wt.Subject]
@@ -56,7 +55,7 @@ def test_a_model_without_a_classification_head_is_refused(model: Any, found: str
         wt.explain(subject, ["slow"])
 
 
-@pytest.mark.parametrize("kind", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_longest_input_that_fits_works(kind: str, subject_of: SubjectOf) -> None:
     subject = subject_of(kind)
     result = wt.explain(subject, ["slow film " * 60], ["attcat"])[0]["attcat"]

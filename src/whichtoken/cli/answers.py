@@ -29,6 +29,9 @@ DELETION_NOTE = (
     "one text says little about a method"
 )
 
+# What a subject may have or lack, as its field, as a command, and as methods ask for it; and in words.
+LIBRARIES = {"references": "reference library", "heads": "head mask"}
+
 READOUTS = {"first": "the first token", "last": "the last token", "mean": "the mean of the tokens"}
 
 
@@ -45,30 +48,33 @@ def say(line: str) -> None:
     print(f"whichtoken: {line}", file=sys.stderr)
 
 
-def opened(model: str | None, references: Path | None) -> "Subject":
+def opened(model: str | None, references: Path | None, heads: Path | None = None) -> "Subject":
     if references is not None and not references.is_dir():
         raise UsageError(f"there is no folder {references}; whichtoken references build makes it")
+    if heads is not None and not heads.is_file():
+        raise UsageError(f"there is no file {heads}; whichtoken heads build makes it")
     with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 
-        return load(model, references=references)
+        return load(model, references=references, heads=heads)
 
 
 def able(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
     """Those that the model can run; which ones it cannot is said."""
-    without = waiting(subject, methods)
-    if without:
-        listed = ", ".join(method.label for method in without)
-        say(f"left out, because there is no reference library: {listed} (see: whichtoken references build --help)")
-    return [method for method in methods if method not in without]
+    left = list(methods)
+    for what, name in LIBRARIES.items():
+        if without := waiting(subject, left, what):
+            listed = ", ".join(method.label for method in without)
+            say(f"left out, because there is no {name}: {listed} (see: whichtoken {what} build --help)")
+            left = [method for method in left if method not in without]
+    return left
 
 
-def waiting(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
-    """Methods that need references and find none."""
-    from whichtoken.trace import Ask
-
-    asking = [method for method in methods if Ask.REFERENCES in method.needs.asks]
-    return [method for method in asking if subject.references is None and method.settings.get("references") is None]
+def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
+    """Methods that ask for references, or heads, and find none."""
+    if getattr(subject, what) is not None:
+        return []
+    return [method for method in methods if what in method.needs.asks and method.settings.get(what) is None]
 
 
 def explained(subject: "Subject", texts: Texts, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
@@ -197,9 +203,11 @@ def metric_list() -> RenderableType:
 def model_page(subject: "Subject") -> RenderableType:
     from whichtoken.registry import method, method_names
 
-    config, references, names = subject.model.config, subject.references, method_names()
-    without = waiting(subject, [method(name) for name in names])
-    listed = ", ".join(one.label for one in without)
+    config, names = subject.model.config, method_names()
+    lacking = {what: waiting(subject, [method(name) for name in names], what) for what in LIBRARIES}
+    able = len(names) - len({one.label for without in lacking.values() for one in without})
+    needed = "".join(f"; {', '.join(m.label for m in w)} needs {what}" for what, w in lacking.items() if w)
+    held = {what: str(getattr(subject, what) or f"none; see: whichtoken {what} build --help") for what in LIBRARIES}
     row = subject.architecture
     facts = [
         ("model", subject.title),
@@ -212,7 +220,7 @@ def model_page(subject: "Subject") -> RenderableType:
         ("probabilities", f"{subject.link.value} of the logits"),
         ("head reads", READOUTS[row.readout(config).value]),
         ("attention", f"read from {row.attention or 'the attention interface of transformers'}"),
-        ("references", str(references) if references else "none; see: whichtoken references build --help"),
-        ("methods", f"{len(names) - len(without)} of {len(names)}{f'; {listed} needs references' if listed else ''}"),
+        *held.items(),
+        ("methods", f"{able} of {len(names)}{needed}"),
     ]
     return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])

@@ -9,11 +9,13 @@ from rich.console import Console, RenderableType
 
 import whichtoken
 from whichtoken.cli import answers
+from whichtoken.cli.heads import NO_HEADS, Corpus, rule_settings, shipped
 from whichtoken.cli.inputs import built_methods, gather, wanted_target
 from whichtoken.cli.outputs import FORMATS, put, read_results, sink_of, write_results
 from whichtoken.cli.run import INTERRUPTED
 from whichtoken.errors import UsageError
 from whichtoken.render.rows import Look, visible
+from whichtoken.writing import check_writable
 
 LINE = 200  # characters
 DEFAULTS = "contrast-cat,attcat"  # those of them that the model can run
@@ -29,6 +31,8 @@ app = typer.Typer(
 )
 references_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(references_app, name="references", help="Reference texts, which Contrast-CAT contrasts with.")
+heads_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(heads_app, name="heads", help="Syntactic and positional heads, through which Mask-LRP propagates.")
 
 Model = Annotated[
     str | None,
@@ -37,6 +41,10 @@ Model = Annotated[
 References = Annotated[
     Path | None,
     typer.Option("--references", help="Folder of the model's reference library (see: references build)."),
+]
+Heads = Annotated[
+    Path | None,
+    typer.Option("--heads", help="File of the model's head mask (see: heads build)."),
 ]
 Target = Annotated[
     str | None,
@@ -97,6 +105,7 @@ def explain(
     target: Target = None,
     against: Against = None,
     references: References = None,
+    heads: Heads = None,
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -111,7 +120,7 @@ def explain(
     if out is not None and file is not None and out.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file of the texts; give another name")
     methods = built_methods(method or DEFAULTS, settings or [])
-    subject = answers.opened(model, references)
+    subject = answers.opened(model, references, heads)
     chosen = answers.able(subject, methods) if method in (None, "all") else methods
     asked = answers.Asked(chosen, wanted_target(target, against), long, layers)
     progress = write_results(answers.explained(subject, found, asked), sink)
@@ -132,6 +141,7 @@ def compare(
     target: Target = None,
     against: Against = None,
     references: References = None,
+    heads: Heads = None,
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -141,7 +151,7 @@ def compare(
     found = gather([text], pair, None, [])
     built = built_methods(methods, settings or [])
     sink = sink_of(form, out, _look(level, False, numbers), 1)
-    subject = answers.opened(model, references)
+    subject = answers.opened(model, references, heads)
     chosen = answers.able(subject, built) if methods == "all" else built
     asked = answers.Asked(chosen, wanted_target(target, against), "truncate", False)
     comparison = answers.compared(subject, found, asked)
@@ -177,8 +187,9 @@ def metrics() -> None:
 def model(
     name: Annotated[str | None, typer.Argument(metavar="MODEL")] = None,
     references: References = None,
+    heads: Heads = None,
 ) -> None:
-    _list(answers.model_page(answers.opened(name, references)))
+    _list(answers.model_page(answers.opened(name, references, heads)))
 
 
 @app.command(epilog=DEBUG, help="Show results again that were saved as json or jsonl.")
@@ -214,6 +225,53 @@ def references_build(
 @references_app.command("show", epilog=DEBUG, help="What a reference library holds.")
 def references_show(folder: Annotated[Path, typer.Argument(metavar="FOLDER")]) -> None:
     _say_summary(whichtoken.load_references(folder).summary())
+
+
+@heads_app.command("build", epilog=DEBUG, help="Read where heads point in a parsed corpus; choose those that qualify.")
+def heads_build(
+    out: Annotated[Path, typer.Option("--out", help="JSON file to make.")],
+    conllu: Annotated[
+        list[Path] | None,
+        typer.Option("--conllu", help="Corpus in CoNLL-U format, as the Universal Dependencies are; repeatable."),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option("--text", help="Or a csv, tsv, jsonl, parquet or txt file, to be parsed by spaCy."),
+    ] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option("--pipeline", help="spaCy pipeline that parses --text; by default en_core_web_sm."),
+    ] = None,
+    model: Model = None,
+    settings: Settings = None,
+) -> None:
+    corpus, chosen = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
+    check_writable(out)
+    sentences = corpus.sentences()
+    mask = whichtoken.build_heads(answers.opened(model, None), sentences, corpus=corpus.name, out=out, **chosen)
+    _show_heads(mask)
+    answers.say(f"written to {out}; use it with --heads {out}")
+
+
+@heads_app.command("show", epilog=DEBUG, help="What a head mask holds; by default that of the default model.")
+def heads_show(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Picture to write: png, svg or pdf.")] = None,
+) -> None:
+    from whichtoken.syntax import read_heads
+
+    mask = shipped() if file is None else read_heads(file)
+    if out is not None:
+        whichtoken.plot_heads(mask, out)
+    _show_heads(mask)
+
+
+def _show_heads(mask: "whichtoken.HeadMask") -> None:
+    from whichtoken.render.terminal import heads_view
+
+    _list(heads_view(mask))
+    if not mask.n_selected:
+        answers.say(NO_HEADS)
 
 
 def _say_summary(summary: str) -> None:

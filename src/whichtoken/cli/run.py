@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import NoReturn
 
-from whichtoken.errors import NoReferences, WhichTokenError
+from whichtoken.errors import NoHeads, NoReferences, WhichTokenError
 from whichtoken.render.rows import visible
 
 INTERRUPTED = 130  # as shells report it
@@ -40,5 +40,11 @@ def _line(error: WhichTokenError) -> str:
             "this method contrasts with reference texts, and this model has none. Make them once, from texts like "
             f"those it was trained on: whichtoken references build TEXTS.csv --model {quote(error.model)} "
             "--out references; then add --references references"
+        )
+    if isinstance(error, NoHeads):
+        return visible(
+            "this method propagates through chosen heads only, and this model has no head mask. Make it once, from a "
+            f"parsed corpus: whichtoken heads build --conllu FILE --model {quote(error.model)} --out heads.json; then "
+            "add --heads heads.json"
         )
     return visible(str(error))

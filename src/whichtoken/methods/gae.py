@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from whichtoken.ops import drop_self, from_layer, product_row, with_residual
+from whichtoken.ops import drop_self, from_layer, relevance_rollout
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -32,7 +32,8 @@ class GAE(Method):
         return needs("attention", "attention", hide_special=self.mask_special)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
-        blocks = [(attention * grad).clamp(min=0).mean(1) for attention, grad in pairs]
-        row = product_row([with_residual(m) for m in from_layer(blocks, self.start_layer)], trace.readout)
+        grads, values = (
+            from_layer(x, self.start_layer) for x in (trace.grad(Site.ATTENTION), trace.value(Site.ATTENTION))
+        )
+        row = relevance_rollout(grads, values, "raw", trace.readout)
         return Scores(row if self.keep_self else drop_self(row, trace.readout))

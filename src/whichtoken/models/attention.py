@@ -28,8 +28,10 @@ class Tap:
     """What to do with the attention of each block, and what was seen, in order of the blocks."""
 
     record: bool
+    record_values: bool = False
     hidden: Bool[Tensor, "batch key"] | None = None  # keys that nothing may attend to
     seen: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
+    values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
     possible: list[Tensor | None] = field(default_factory=list)  # where a block can attend; None: everywhere
 
 
@@ -48,6 +50,8 @@ def tapped(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
             for module in model.modules():
                 if type(module).__name__ == architecture.attention:
                     _hook(stack, module, tap)
+                    if tap.record_values:
+                        _hook_values(stack, module.get_submodule(architecture.value), model.config, tap)
         yield
 
 
@@ -91,6 +95,8 @@ def _attend(
         tap.possible.append(possible)  # keys hidden by the view stay possible: the authors' averages include them
         if tap.record:
             tap.seen.append(probabilities)
+        if tap.record_values:
+            tap.values.append(value)
     return (probabilities @ value).transpose(1, 2).contiguous(), probabilities
 
 
@@ -116,6 +122,13 @@ def _hook(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
             tap.seen.append(output[1])
 
     stack.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+    stack.enter_context(module.register_forward_hook(after))
+
+
+def _hook_values(stack: ExitStack, module: nn.Module, config: Any, tap: Tap) -> None:
+    def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        tap.values.append(output.view(*output.shape[:2], config.num_attention_heads, -1).transpose(1, 2))
+
     stack.enter_context(module.register_forward_hook(after))
 
 

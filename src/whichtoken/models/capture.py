@@ -1,7 +1,10 @@
-"""One forward and one backward over an unmodified model: the declared tensors, and nothing left behind."""
+"""One forward and one backward over an unmodified model: the declared tensors, and nothing left behind.
+
+Relevance takes a forward and a backward of its own for each rule set.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +13,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from whichtoken.errors import UnsupportedModel
+from whichtoken.lrp import RuleSet, propagating
 from whichtoken.models.attention import Tap, tapped
 from whichtoken.models.encoding import Batch
+from whichtoken.models.interior import SITES as INTERIOR
+from whichtoken.models.interior import Interior
 from whichtoken.models.subject import Subject, check_eval
 from whichtoken.targets import Goal
 from whichtoken.trace import Needs, Site, Trace
@@ -26,41 +32,95 @@ def capture(
     needs: Needs,
     embeddings: Float[Tensor, "batch token dim"] | None = None,
 ) -> Trace:
-    """Run the model once. `embeddings`, if given, take the place of what its first block would read."""
-    sites = needs.values | needs.grads
-    tap = Tap(Site.ATTENTION in sites, batch.special if needs.view.hide_special else None)
-    seen = _Seen()
-    check_eval(subject.model)
-    with ExitStack() as stack:
-        stack.enter_context(subject.lock)
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.set_grad_enabled(bool(needs.grads)))
-        stack.enter_context(_frozen(subject.model))
-        stack.enter_context(_leaf(subject.embeddings, seen, embeddings))
-        if Site.HIDDEN in sites:
-            stack.enter_context(_block_inputs(subject.blocks, seen))
-        # Eager attention is ours with another softmax: in float64 some models' own rounds to float32 and lets the
-        # padding of ModernBERT become NaN.
-        tapping = tap.record or tap.hidden is not None or subject.model.config._attn_implementation == "eager"
-        if tapping:
-            stack.enter_context(tapped(subject.model, subject.architecture, tap))
-        logits = subject.forward(batch)
-        found = _found(seen, tap)
-        _check_found(subject, found, sites, len(tap.possible) if tapping else None)
-        goal = choose(logits)
-        target = goal.scalar(logits)
-        grads = _gradients(target, {site: found[site] for site in sorted(needs.grads)})
-    tidy = _Tidy(batch.mask, tuple(tap.possible))
+    """Run the model once, and once more for each rule set. `embeddings`, if given, take the place of what its first
+    block would read.
+    """
+    asked = _Asked(subject, batch, choose, needs.view.hide_special, embeddings)
+    under = {
+        rules: frozenset(s for r, s in needs.relevance if r == rules) for rules, _ in sorted(needs.relevance, key=str)
+    }
+    runs: list[_Run] = []
+    if needs.grads or not under:  # rules change nothing on the way forward: values can come from any run
+        runs.append(_run(asked, needs.values, needs.grads, None))
+    for rules, sites in under.items():
+        runs.append(_run(asked, frozenset() if runs else needs.values, sites, rules))
+    ruled = runs[len(runs) - len(under) :]
     return Trace(
         ids=batch.ids,
         mask=batch.mask,
         special=batch.special,
         readout=subject.readout(batch),
-        logits=logits.detach(),
-        target=target.detach(),
-        label=goal.toward,
-        values={site: tidy.values(site, found[site]) for site in needs.values},
-        grads={site: tidy.grads(site, grads[site]) for site in needs.grads},
+        logits=runs[0].logits,
+        target=runs[0].target,
+        label=runs[0].label,
+        values=runs[0].values,
+        grads=runs[0].grads if len(runs) > len(under) else {},
+        relevances={
+            (rules, site): run.grads[site]
+            for (rules, sites), run in zip(under.items(), ruled, strict=True)
+            for site in sites
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every run of one capture has in common."""
+
+    subject: Subject
+    batch: Batch
+    choose: Choose
+    hide_special: bool
+    embeddings: Tensor | None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What one forward and one backward gave; under rules, `grads` is relevance."""
+
+    logits: Tensor
+    target: Tensor
+    label: Tensor
+    values: dict[Site, tuple[Tensor, ...]]
+    grads: dict[Site, tuple[Tensor, ...]]
+
+
+def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: RuleSet | None) -> _Run:
+    subject, sites = asked.subject, values | grads
+    tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, asked.batch.special if asked.hide_special else None)
+    seen, interior = _Seen(), Interior(sites & INTERIOR, None if rules is None else rules.gates)
+    check_eval(subject.model)
+    if rules is not None and subject.model.dtype == torch.float16:
+        raise UnsupportedModel("relevance underflows in float16; load the model in float32 or bfloat16")
+    with ExitStack() as stack:
+        stack.enter_context(subject.lock)
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(bool(grads)))
+        stack.enter_context(_frozen(subject.model))
+        stack.enter_context(_leaf(subject.embeddings, seen, asked.embeddings))
+        stack.enter_context(interior.watched(subject))
+        if Site.HIDDEN in sites:
+            stack.enter_context(_block_inputs(subject.blocks, seen))
+        # Eager attention is ours with another softmax: in float64 some models' own rounds to float32 and lets the
+        # padding of ModernBERT become NaN.
+        eager = subject.model.config._attn_implementation == "eager"
+        tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
+        if tapping:
+            stack.enter_context(tapped(subject.model, subject.architecture, tap))
+        with nullcontext() if rules is None else propagating(subject.model, rules):
+            logits = subject.forward(asked.batch)
+        found = _found(seen, tap, interior)
+        _check_found(subject, found, sites, len(tap.possible) if tapping else None)
+        goal = asked.choose(logits)
+        target = goal.scalar(logits)
+        back = _gradients(target, {site: found[site] for site in sorted(grads)}, rules)
+    tidy = _Tidy(asked.batch.mask, tuple(tap.possible))
+    return _Run(
+        logits.detach(),
+        target.detach(),
+        goal.toward,
+        {site: tidy.values(site, found[site]) for site in values},
+        {site: tidy.grads(site, back[site]) for site in grads},
     )
 
 
@@ -115,11 +175,13 @@ def _block_inputs(blocks: Sequence[nn.Module], seen: _Seen) -> Iterator[None]:
         yield
 
 
-def _found(seen: _Seen, tap: Tap) -> dict[Site, tuple[Tensor, ...]]:
+def _found(seen: _Seen, tap: Tap, interior: Interior) -> dict[Site, tuple[Tensor, ...]]:
     return {
+        **{site: tuple(tensors) for site, tensors in interior.seen.items()},
         Site.EMBEDDINGS: tuple(seen.embeddings),
         Site.HIDDEN: (*seen.inputs, *seen.outputs),
         Site.ATTENTION: tuple(tap.seen),
+        Site.VALUE: tuple(tap.values),
     }
 
 
@@ -130,24 +192,37 @@ def _check_found(
     name, layers = type(subject.model).__name__, subject.n_layers
     if tapped_blocks not in (None, layers):
         raise UnsupportedModel(f"{name}: the attention of {tapped_blocks} blocks was intercepted, of {layers} expected")
-    wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.ATTENTION: layers}
+    norms = 0 if subject.architecture.norm is None else layers
+    wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.NORM: norms}
     for site in sorted(sites):
-        if len(found[site]) != wanted[site]:
-            raise UnsupportedModel(f"{name}: found {len(found[site])} tensors of {site}, expected {wanted[site]}")
+        expected = wanted.get(site, layers)
+        if len(found[site]) != expected:
+            raise UnsupportedModel(f"{name}: found {len(found[site])} tensors of {site}, expected {expected}")
     if Site.HIDDEN in sites and found[Site.HIDDEN][0] is not found[Site.EMBEDDINGS][0]:
         raise UnsupportedModel(f"{name}: its first block does not read its embeddings")
 
 
-def _gradients(target: Tensor, tensors: dict[Site, tuple[Tensor, ...]]) -> dict[Site, tuple[Tensor, ...]]:
-    """Of the sum over the batch: examples do not touch each other, so each gets its own gradient."""
+def _gradients(
+    target: Tensor, tensors: dict[Site, tuple[Tensor, ...]], rules: RuleSet | None
+) -> dict[Site, tuple[Tensor, ...]]:
+    """Of the sum over the batch: examples do not touch each other, so each gets its own gradient.
+
+    Under rules: relevance, none where nothing goes through.
+    """
     flat = [tensor for group in tensors.values() for tensor in group]
     if not flat:
         return {}
+    if rules is not None:
+        # What rules take as given is no longer part of the graph.
+        flat = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in flat]
     try:
-        grads = iter(torch.autograd.grad(target.sum(), flat))
+        found = torch.autograd.grad(target.sum(), flat, allow_unused=rules is not None)
     except RuntimeError as error:
         raise UnsupportedModel(f"the logits do not depend on what was captured: {error}") from error
-    return {site: tuple(next(grads) for _ in group) for site, group in tensors.items()}
+    back = (torch.zeros_like(x) if grad is None else grad for x, grad in zip(flat, found, strict=True))
+    if rules is not None and rules.carries == "gradient":
+        back = (x.detach() * grad for x, grad in zip(flat, back, strict=True))
+    return {site: tuple(next(back) for _ in group) for site, group in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -158,12 +233,16 @@ class _Tidy:
     possible: tuple[Tensor | None, ...]
 
     def values(self, site: Site, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        detached = (tensor.detach() for tensor in tensors)
-        if self.mask.all():
-            return tuple(detached)
+        detached = tuple(tensor.detach() for tensor in tensors)
+        if site is Site.CONTEXT:
+            detached = tuple(tensor.transpose(1, 2) for tensor in detached)
+        if self.mask.all() or site is Site.PROJECTION:
+            return detached
         real = self.mask[:, :, None]
         if site is Site.ATTENTION:
             real = (self.mask[:, :, None] & self.mask[:, None, :])[:, None]
+        elif site in (Site.VALUE, Site.CONTEXT):
+            real = self.mask[:, None, :, None]
         return tuple(tensor.masked_fill(~real, 0) for tensor in detached)
 
     def grads(self, site: Site, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadInput
@@ -41,12 +41,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows, padded on the right."""
+    """Rows, padded on the right; or images, whose tokens have no ids."""
 
     ids: Int[Tensor, "batch token"]
     mask: Bool[Tensor, "batch token"]
     types: Int[Tensor, "batch token"]
     special: Bool[Tensor, "batch token"]
+    pixels: Float[Tensor, "batch channel row column"] | None = None
+
+    def copies(self, row: int, tokens: Int[Tensor, "n token"]) -> "Batch":
+        """One row again and again, each time with these of its tokens. Images stay whole: a hook cuts their patches."""
+        ids, mask, types, special = (x[row][tokens] for x in (self.ids, self.mask, self.types, self.special))
+        pixels = None if self.pixels is None else self.pixels[row : row + 1].expand(len(tokens), -1, -1, -1)
+        return Batch(ids, mask, types, special, pixels)
 
 
 def as_inputs(inputs: object) -> Iterable[Any]:
@@ -149,6 +156,14 @@ def window_row(document: Document, window: Sequence[int]) -> Row:
         types=tuple(document.types[i] for i in window),
         special=tuple(document.sequences[i] is None for i in window),
     )
+
+
+def image_rows(pixels: Float[Tensor, "batch channel row column"], n_patches: int) -> Batch:
+    """A class token, then the patches."""
+    ids = torch.zeros(len(pixels), n_patches + 1, dtype=torch.long, device=pixels.device)
+    special = torch.zeros_like(ids, dtype=torch.bool)
+    special[:, 0] = True
+    return Batch(ids, torch.ones_like(special), ids, special, pixels)
 
 
 def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:

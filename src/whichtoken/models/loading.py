@@ -13,10 +13,12 @@ from transformers.utils import logging
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.models.subject import Subject
 from whichtoken.references import ReferenceLibrary, read
+from whichtoken.syntax import HeadMask, read_heads
 
 DEFAULT = Path(__file__).parents[1] / "assets" / "default"
 DEFAULT_NAME = "whichtoken-default"
 DEFAULT_REFERENCES = "references"  # folder of its library, inside its own
+DEFAULT_HEADS = "heads.json"  # and the file of its head mask
 
 
 def load(
@@ -25,22 +27,24 @@ def load(
     revision: str | None = None,
     dtype: torch.dtype = torch.float32,
     references: ReferenceLibrary | str | Path | None = None,
+    heads: HeadMask | str | Path | None = None,
 ) -> Subject:
     """A classifier from a folder, or from the hub by name; in float32, also when it was stored in half precision.
 
-    Without a name: the model that comes with whichtoken, which tells positive from negative reviews, and its
-    references. `references`: a reference library, or the folder of one.
+    Without a name: the model that comes with whichtoken, which tells positive from negative reviews, with its
+    references and heads. `references`: a reference library, or the folder of one. `heads`: a head mask, or its file.
     """
     if name is None and revision is not None:
         raise BadSetting("revision", revision, "None for the model that comes with whichtoken, which has only one")
     if name is None:
-        return load_default(DEFAULT, dtype=dtype, references=references)
+        return load_default(DEFAULT, dtype=dtype, references=references, heads=heads)
     if not isinstance(name, str | Path):
         raise BadSetting("name", name, "a folder, a hub name, or None for the model that comes with whichtoken")
     means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
     if means_folder and not Path(name).is_dir():
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
     library = read(references) if isinstance(references, str | Path) else references  # before a long download
+    mask = read_heads(heads) if isinstance(heads, str | Path) else heads
     try:
         with _without_loading_bar():
             tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
@@ -54,7 +58,7 @@ def load(
         missing = ", ".join(sorted(report["missing_keys"]))
         raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as a classifier first")
     commit = getattr(model.config, "_commit_hash", None)
-    return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "", references=library)
+    return Subject(model.eval(), tokenizer, name=str(name), revision=commit or "", references=library, heads=mask)
 
 
 def load_default(
@@ -62,11 +66,13 @@ def load_default(
     *,
     dtype: torch.dtype = torch.float32,
     references: ReferenceLibrary | str | Path | None = None,
+    heads: HeadMask | str | Path | None = None,
 ) -> Subject:
     """The default model, from where it is."""
     subject = replace(load(folder, dtype=dtype), name=DEFAULT_NAME, revision=revision_of(folder))
     library = references if references is not None else folder / DEFAULT_REFERENCES
-    return subject.with_references(library)
+    mask = heads if heads is not None else folder / DEFAULT_HEADS
+    return subject.with_references(library).with_heads(mask)
 
 
 def revision_of(folder: Path) -> str:

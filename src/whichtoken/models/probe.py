@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.errors import BadSetting, NotFinite
+from whichtoken.errors import BadSetting, NoHeads, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Row, batches
 from whichtoken.models.library import library_for
 from whichtoken.models.subject import Subject
 from whichtoken.perturb import Delete, Mask, Pad, Perturbation
 from whichtoken.references import ReferenceLibrary
+from whichtoken.syntax import HeadMask
 from whichtoken.targets import Goal
 from whichtoken.trace import Needs, Site, Trace, needs
 
@@ -36,12 +38,62 @@ class ModelProbe:
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""
+        if self.batch.pixels is not None:
+            raise UsageError("patches of an image cannot be deleted as tokens of a text can; use another method")
         asked = [self._asked(row, of_row) for row, of_row in enumerate(patterns)]
         new = dict.fromkeys(key for of_row in asked for key in of_row if key not in self._known)
         self._evaluate(list(new))
         found = [[self._known[key] for key in of_row] for of_row in asked]
         dtype = torch.promote_types(self.subject.model.dtype, torch.float32)  # half precision is too coarse for drops
         return torch.tensor(found, dtype=dtype, device=self.subject.device).view(patterns.shape[:2])
+
+    def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
+        """Each distinct pattern is evaluated once: tokens are cut out behind the embeddings, where these hold all that
+        the model knows of positions, and else hidden as keys. Special tokens and the one that is read out stay.
+        """
+        kept = patterns | self.batch.special[:, None] | (self.subject.readout(self.batch) == 1)[:, None]
+        kept &= self.batch.mask[:, None]
+        found = [self._in_place(row, of_row) for row, of_row in enumerate(kept)]
+        return torch.stack(found)
+
+    def _in_place(self, row: int, patterns: Bool[Tensor, "n token"]) -> Float[Tensor, " n"]:
+        distinct, places = torch.unique(patterns[:, self.batch.mask[row]], dim=0, return_inverse=True)
+        cut = self.subject.architecture.positions_in_embeddings
+        sizes = distinct.sum(-1) if cut else torch.full((len(distinct),), distinct.shape[1])
+        dtype = torch.promote_types(self.subject.model.dtype, torch.float32)
+        answers = torch.empty(len(distinct), dtype=dtype, device=self.subject.device)
+        for size in sizes.unique().tolist():
+            same = (sizes == size).nonzero()[:, 0]
+            for group in batches([size] * len(same), self.subject.fits):
+                answers[same[group]] = self._probability(row, distinct[same[group]], cut)
+        return answers[places]
+
+    def _probability(self, row: int, kept: Bool[Tensor, "n token"], cut: bool) -> Float[Tensor, " n"]:
+        """Of patterns of one row that keep equally many tokens (`cut`), or any number."""
+        n = len(kept)
+        real = self.batch.mask[row].nonzero()[:, 0].expand(n, -1)
+        if cut:
+            tokens = real[kept].view(n, -1)
+            logits = self.subject.logits(self.batch.copies(row, tokens), self._embeddings[row][tokens])
+        else:
+            logits = self.subject.logits(replace(self.batch.copies(row, real), mask=kept))
+        if not logits.isfinite().all():
+            raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a text with tokens taken out")
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return self.goal.rows(torch.full((n,), row, device=wide.device)).probability(wide, self.subject.link)
+
+    @cached_property
+    def _embeddings(self) -> Float[Tensor, "batch token dim"]:
+        return capture(self.subject, self.batch, lambda logits: self.goal, needs("embeddings")).value(Site.EMBEDDINGS)[
+            0
+        ]
+
+    def heads(self, given: HeadMask | None) -> HeadMask:
+        mask = self.subject.heads if given is None else given
+        if mask is None:
+            raise NoHeads(self.subject.title)
+        self.subject.check_heads(mask)
+        return mask
 
     def distinct(self, patterns: Bool[Tensor, "batch n token"]) -> Int[Tensor, " batch"]:
         counts = [len(set(self._asked(row, of_row))) for row, of_row in enumerate(patterns)]
@@ -52,7 +104,7 @@ class ModelProbe:
 
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
         if getattr(self.subject.fillers, filler) is None:
-            raise BadSetting("baseline", filler, f"another one, such as 'zero': this tokenizer has no {filler} token")
+            raise BadSetting("baseline", filler, f"another one, such as 'zero': there is no {filler} token")
         kept = self.batch.special | ~self.batch.mask
         replace_words = Mask() if filler == "mask" else Pad()
         rows = zip(self.batch.ids, kept, strict=True)
@@ -60,7 +112,7 @@ class ModelProbe:
         blank = capture(self.subject, replace(self.batch, ids=ids), lambda logits: self.goal, needs("embeddings"))
         return blank.value(Site.EMBEDDINGS)[0]
 
-    def trace(self, embeddings: Float[Tensor, "batch token dim"], needs: Needs) -> Trace:
+    def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
         return capture(self.subject, self.batch, lambda logits: self.goal, needs, embeddings)
 
     def _asked(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[tuple[int, Row]]:

@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whichtoken.data import check_texts
-from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.models.architectures import Architecture, Readout, architecture_of
 from whichtoken.models.attention import attention_set
-from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_inputs, pad_rows, tokenize
+from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_inputs, image_rows, pad_rows, tokenize
 from whichtoken.perturb import Fillers
 from whichtoken.references import ReferenceLibrary, read
+from whichtoken.syntax import HeadMask, read_heads
 from whichtoken.targets import Link
 
 TOKENS_PER_BATCH = 8192
@@ -34,28 +35,35 @@ _making_locks = Lock()
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A sequence classifier to ask about. Safe to use from several threads: passes take turns per model."""
+    """A classifier of texts or images to ask about. Safe to use from several threads: passes take turns per model."""
 
     model: Any
-    tokenizer: Any
+    tokenizer: Any  # None for images
     name: str = ""
     revision: str = ""  # of the hub; without one, a hash of the weights stands for it
     max_tokens: int | None = None  # a limit below the model's own
     references: ReferenceLibrary | None = None  # for methods that contrast with reference texts
+    heads: HeadMask | None = None  # for methods that propagate through chosen heads only
 
     def __post_init__(self) -> None:
+        check_eval(self.model)
+        if not self.architecture.images:
+            self._check_texts()
+        if self.references is not None:
+            self.check_library(self.references)
+        if self.heads is not None:
+            self.check_heads(self.heads)
+
+    def _check_texts(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):
             found = type(self.tokenizer).__name__
             raise UsageError(f"{found} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
-        if architecture_of(self.model).positions_after_padding and self.model.config.pad_token_id is None:
+        if self.architecture.positions_after_padding and self.model.config.pad_token_id is None:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
             )
-        check_eval(self.model)
         if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
             raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
-        if self.references is not None:
-            self.check_library(self.references)
 
     def with_references(self, library: ReferenceLibrary | str | Path) -> "Subject":
         """The same with a reference library, or with the one in a folder."""
@@ -69,6 +77,16 @@ class Subject:
                 "references", found, "a ReferenceLibrary: wt.build_references or wt.load_references make it"
             )
         library.check_model(self.title, self.fingerprint(), self.n_layers, len(self.labels))
+
+    def with_heads(self, mask: HeadMask | str | Path) -> "Subject":
+        """The same with a head mask, or with the one in a file."""
+        return replace(self, heads=read_heads(mask) if isinstance(mask, str | Path) else mask)
+
+    def check_heads(self, mask: HeadMask) -> None:
+        """LibraryMismatch if it was made for another model."""
+        if not isinstance(mask, HeadMask):
+            raise BadSetting("heads", type(mask).__name__, "a HeadMask: wt.build_heads or wt.load_heads make it")
+        mask.check_model(self.title, self.fingerprint(), self.n_layers, self.n_heads)
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -96,6 +114,11 @@ class Subject:
     def n_layers(self) -> int:
         config = self.model.config
         return int(config.num_hidden_layers * getattr(config, "inner_group_num", 1))  # ALBERT nests its blocks
+
+    @property
+    def n_heads(self) -> int:
+        """Of one layer."""
+        return int(self.model.config.num_attention_heads)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -144,6 +167,8 @@ class Subject:
 
     @property
     def fillers(self) -> Fillers:
+        if self.architecture.images:
+            return Fillers(None, None)
         pads = (self.tokenizer.pad_token_id, self.model.config.pad_token_id)
         return Fillers(self.tokenizer.mask_token_id, next((pad for pad in pads if pad is not None), None))
 
@@ -154,6 +179,8 @@ class Subject:
 
     def encode(self, inputs: object, long: LongTexts = "truncate", first: int = 0) -> list[Document]:
         """`first`: what errors call the first of the inputs, where these are some of many."""
+        if self.architecture.images:
+            raise UsageError(f"{self.title} classifies images, not texts; use wt.patch_scores")
         texts = [check_texts(item, f"input {number}") for number, item in enumerate(as_inputs(inputs), first)]
         fit = Fit(self.limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
         with _lock_of(self.tokenizer):  # tokenizing sets its truncation and padding for a moment
@@ -162,6 +189,14 @@ class Subject:
     def batch(self, rows: Sequence[Row]) -> Batch:
         pads = (self.model.config.pad_token_id, self.tokenizer.pad_token_id, 0)
         return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device)
+
+    def image_batch(self, pixels: Float[Tensor, "batch channel row column"]) -> Batch:
+        """Images as the model reads them. Its tokens are a class token and the patches."""
+        config = self.model.config
+        wanted = (config.num_channels, config.image_size, config.image_size)
+        if pixels.dim() != 4 or tuple(pixels.shape[1:]) != wanted:
+            raise BadInput(f"images of shape {tuple(pixels.shape)}; {self.title} reads batch x {wanted}")
+        return image_rows(pixels.to(self.device, self.model.dtype), (config.image_size // config.patch_size) ** 2)
 
     def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
         """Weights of the positions that the head reads."""
@@ -177,25 +212,38 @@ class Subject:
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch label"]:
         """Logits; hold the lock and set gradients as wanted."""
-        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
-        if self._takes_types:
-            inputs["token_type_ids"] = batch.types
-        output = self.model(**inputs, **({"use_cache": False} if self._takes_cache else {}), return_dict=True)
+        output = self.model(**self._inputs(batch), return_dict=True)
         logits: Tensor | None = getattr(output, "logits", None)
         if logits is None or logits.shape != (len(batch.ids), self.model.config.num_labels):
             found = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
-            wanted = "a sequence-classification head (AutoModelForSequenceClassification)"
+            kind = "image" if self.architecture.images else "sequence"
+            wanted = f"a {kind}-classification head (AutoModelFor{kind.title()}Classification)"
             raise UnsupportedModel(f"{type(self.model).__name__} gives {found}; whichtoken needs {wanted}")
         return logits
+
+    def _inputs(self, batch: Batch) -> dict[str, Any]:
+        if batch.pixels is not None:
+            return {"pixel_values": batch.pixels}
+        inputs: dict[str, Any] = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
+        if self._takes_types:
+            inputs["token_type_ids"] = batch.types
+        return {**inputs, **({"use_cache": False} if self._takes_cache else {})}
 
     def fits(self, rows: int, longest: int) -> bool:
         """Whether a batch without gradients may be this large."""
         return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and self.batches_of_one)
 
-    def logits(self, batch: Batch) -> Float[Tensor, "batch label"]:
-        """Without gradients, and with fused attention where the model has it."""
+    def logits(
+        self, batch: Batch, embeddings: Float[Tensor, "batch token dim"] | None = None
+    ) -> Float[Tensor, "batch label"]:
+        """Without gradients, and with fused attention where the model has it; on other embeddings, if given."""
         check_eval(self.model)
-        with self.lock, torch.no_grad(), _fused(self.model):
+        with ExitStack() as stack:
+            stack.enter_context(self.lock)
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(_fused(self.model))
+            if embeddings is not None:
+                stack.enter_context(self.embeddings.register_forward_hook(lambda *_: embeddings))
             return self.forward(batch)
 
     @cached_property

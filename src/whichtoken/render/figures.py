@@ -1,4 +1,4 @@
-"""Results as matplotlib figures: heat maps of methods, and of layers. The door of matplotlib, which is optional."""
+"""Matplotlib figures: heat maps of methods and of layers, and head masks. The door of matplotlib, which is optional."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import UsageError
-from whichtoken.render.palette import AGAINST, FOR, NEUTRAL, ink, step_of
+from whichtoken.render import heads
+from whichtoken.render.palette import AGAINST, FOR, NEUTRAL, Colour, ink, ink_on, step_of
 from whichtoken.render.rows import Level, Look, Results, Row, Shown, grouped, layer_map, panels
 from whichtoken.writing import write_whole
 
@@ -43,14 +44,30 @@ def plot_layers(attribution: Shown, path: str | Path, *, level: Level = "word") 
     return _save(found.rows, title, path, line_before_last=True)
 
 
+def plot_heads(mask: heads.Shown, path: str | Path) -> Path:
+    """Which heads are syntactic, positional or both: a square for each, layer by layer."""
+    if not hasattr(mask, "reasons"):
+        raise UsageError(f"a {type(mask).__name__} is no head mask; wt.build_heads and wt.load_heads give one")
+    where = checked(path)
+    return _written(_squares(mask), where)
+
+
 def _save(rows: Sequence[Row], title: str, path: str | Path, line_before_last: bool) -> Path:
+    where = checked(path)
+    return _written(_heat_map(rows, title, line_before_last), where)
+
+
+def checked(path: str | Path) -> Path:
+    """UsageError if no figure can be written there."""
     where = Path(path).expanduser()
     if where.suffix.lower() not in KINDS:
         raise UsageError(f"{where}: a figure is written as {', '.join(KINDS)}; give the file one of these endings")
+    return where
+
+
+def _written(figure: Any, where: Path) -> Path:
     drawn = BytesIO()
-    _heat_map(rows, title, line_before_last).savefig(
-        drawn, format=where.suffix[1:].lower(), bbox_inches="tight", dpi=160
-    )
+    figure.savefig(drawn, format=where.suffix[1:].lower(), bbox_inches="tight", dpi=160)
     return write_whole(where, drawn.getvalue())
 
 
@@ -58,16 +75,59 @@ def _name(row: Row) -> str:
     return f"{row.name}{' *' if row.searched else ''}{f'  {row.remark}' if row.remark else ''}"
 
 
-def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
+def _figure(width: float, height: float) -> Any:
     try:
-        from matplotlib.colors import LinearSegmentedColormap, Normalize
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError("figures need matplotlib: pip install 'whichtoken[figures]'") from error
-    shares = [[cell.share for cell in row.cells] for row in rows]
+    return Figure(figsize=(width, height))
+
+
+def _squares(mask: heads.Shown) -> Any:
+    found = heads.kinds(mask)
+    n_layers, n_heads = len(found), len(found[0])
+    size = 0.34 if max(n_layers, n_heads) <= 16 else 0.2  # inches of a square
+    figure = _figure(1.8 + size * n_heads, 1.0 + size * n_layers)
+    axes = figure.add_subplot()
+    axes.imshow([[heads.COLOURS[kind] for kind in row] for row in found])
+    axes.set_xticks(range(n_heads), range(1, n_heads + 1))
+    axes.set_yticks(range(n_layers), range(1, n_layers + 1))
+    axes.set_xticks([x - 0.5 for x in range(1, n_heads)], minor=True)
+    axes.set_yticks([y - 0.5 for y in range(1, n_layers)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=2)
+    axes.tick_params(which="both", length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+    axes.set(xlabel="head", ylabel="block")
+    axes.set_title(heads.title(mask, "\n"), loc="left", fontsize=10, parse_math=False)
+    for y, row in enumerate(found):
+        for x, kind in enumerate(row):
+            if kind is not heads.Kind.NEITHER:
+                ground = _shares(ink_on(heads.COLOURS[kind]))
+                axes.text(x, y, heads.LETTERS[kind], ha="center", va="center", fontsize=8, color=ground)
+    _legend(axes, heads.present(mask))
+    return figure
+
+
+def _legend(axes: Any, shown: Sequence[heads.Kind]) -> None:
+    from matplotlib.patches import Patch
+
+    patches = [Patch(facecolor=_shares(heads.COLOURS[kind]), edgecolor="0.8", label=kind) for kind in shown]
+    axes.legend(
+        handles=patches, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0, frameon=False, fontsize=8
+    )
+
+
+def _shares(colour: Colour) -> tuple[float, ...]:
+    return tuple(part / 255 for part in colour)
+
+
+def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
     words = [cell.text for cell in rows[0].cells]
-    ends = [tuple(c / 255 for c in colour) for colour in (AGAINST, NEUTRAL, FOR)]
-    figure = Figure(figsize=(1.6 + 0.45 * len(words), 1.3 + 0.34 * len(rows)))
+    figure = _figure(1.6 + 0.45 * len(words), 1.3 + 0.34 * len(rows))
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+    shares = [[cell.share for cell in row.cells] for row in rows]
+    ends = [_shares(colour) for colour in (AGAINST, NEUTRAL, FOR)]
     axes = figure.add_subplot()
     image = axes.imshow(
         shares, LinearSegmentedColormap.from_list("whichtoken", ends), Normalize(-1, 1), aspect="auto", rasterized=True
@@ -83,7 +143,7 @@ def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
     for y, line in enumerate(shares):
         for x, share in enumerate(line):
             if abs(share) >= 0.25:
-                colour = tuple(c / 255 for c in ink(step_of(share)))
+                colour = _shares(ink(step_of(share)))
                 axes.text(x, y, f"{share:+.1f}", ha="center", va="center", fontsize=7, color=colour)
     bar = figure.colorbar(image, ax=axes, pad=0.02, ticks=(-1, 0, 1))
     bar.ax.set_yticklabels(["against", "", "for"])

@@ -30,7 +30,11 @@ def shade(step: int) -> Colour:
 @cache
 def ink(step: int) -> Colour:
     """Black or white, whichever is read more easily on the shade."""
-    return max((BLACK, WHITE), key=lambda colour: contrast(colour, shade(step)))
+    return ink_on(shade(step))
+
+
+def ink_on(ground: Colour) -> Colour:
+    return max((BLACK, WHITE), key=lambda colour: contrast(colour, ground))
 
 
 def contrast(one: Colour, other: Colour) -> float:

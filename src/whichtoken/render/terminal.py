@@ -7,7 +7,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from whichtoken.render.palette import Colour, ink, shade, step_of
+from whichtoken.render import heads
+from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
 from whichtoken.render.rows import Look, Panel, Results, Row, panels, visible
 
 SEARCHED = "*"
@@ -71,6 +72,26 @@ def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tab
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     return table
+
+
+def heads_view(mask: heads.Shown) -> RenderableType:
+    """A grid of letters, what they mean, and what the corpus said."""
+    grid = Table.grid(padding=(0, 1))
+    found = heads.kinds(mask)
+    grid.add_row(Text("head", style="dim"), *(Text(f"{i:>2}", style="dim") for i in range(1, len(found[0]) + 1)))
+    for number, row in enumerate(found, 1):
+        grid.add_row(Text(f"block {number}", style="dim"), *(Text(f" {heads.LETTERS[k]}", _ground(k)) for k in row))
+    legend = Text.assemble(*(p for k in heads.present(mask) for p in ((heads.LETTERS[k], _ground(k)), f" {k}  ")))
+    parts: list[RenderableType] = [Text(heads.title(mask), style="bold"), grid, legend, Text()]
+    parts.append(Text(heads.corpus_line(mask), style="dim"))
+    for titles, rows in ((heads.RELATIONS, heads.relation_rows(mask)), (heads.REASONS, heads.reason_rows(mask))):
+        parts += [Text(), table_view(titles, rows)] if rows else []
+    return Group(*parts)
+
+
+def _ground(kind: heads.Kind) -> Style:
+    colour = heads.COLOURS[kind]
+    return Style() if kind is heads.Kind.NEITHER else Style(color=_hex(ink_on(colour)), bgcolor=_hex(colour))
 
 
 def side_of(row: Row) -> Text:

@@ -1,0 +1,26 @@
+"""Layer-wise relevance propagation on the operations of an unmodified model: the rules, and the mode that applies them.
+
+    with propagating(model, C21):
+        logits = model(**inputs).logits
+    (relevance,) = torch.autograd.grad(logits[0, 1], embeddings)
+
+With rules that carry a gradient, relevance is `embeddings * gradient`.
+"""
+
+from whichtoken.lrp.gates import Gates
+from whichtoken.lrp.mode import propagating
+from whichtoken.lrp.rules import divide
+from whichtoken.lrp.rulesets import ATTN_LRP, C21, CP_LRP, CP_LRP_GRADIENT, ORIG, RULE_SETS, RuleSet
+
+__all__ = [
+    "ATTN_LRP",
+    "C21",
+    "CP_LRP",
+    "CP_LRP_GRADIENT",
+    "ORIG",
+    "RULE_SETS",
+    "Gates",
+    "RuleSet",
+    "divide",
+    "propagating",
+]

@@ -1,0 +1,166 @@
+"""Running a model under a rule set: every operation is seen, and gets its rule."""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+
+from whichtoken.errors import RuleGap, UsageError
+from whichtoken.lrp.rules import Rule, carries, in_place
+from whichtoken.lrp.rulesets import RuleSet
+
+# The kinds of operation that have rules, by the names that torch gives its functions and methods.
+KINDS: Mapping[str, str] = {
+    name: kind
+    for kind, names in {
+        "linear": "linear addmm",
+        "matmul": "matmul __matmul__ __rmatmul__ bmm",
+        "add": "add __add__ __radd__ add_",
+        "multiply": "mul multiply __mul__ __rmul__ mul_",
+        "divide": "div divide true_divide __truediv__ div_",
+        "sum": "sum mean",
+        "softmax": "softmax",
+        "layer_norm": "layer_norm",
+        "rms_norm": "rms_norm",
+        "activation": "gelu relu silu tanh sigmoid elu leaky_relu mish hardswish softplus",
+        "negative": "neg negative __neg__",
+    }.items()
+    for name in names.split()
+}
+# Modules that compute in several steps what has one rule, by the names of their classes.
+MODULES: Mapping[str, str] = {"rms_norm": r"RMSNorm$|^T5LayerNorm$", "activation": r"Activation$|GELU|SiLU|Swish"}
+# What moves values without mixing them: the gradient puts relevance back where it came from.
+MOVES = frozenset(
+    name
+    for names in (
+        "view view_as reshape reshape_as flatten unflatten permute transpose swapaxes movedim t squeeze unsqueeze",
+        "expand expand_as broadcast_to repeat repeat_interleave contiguous clone chunk split unbind stack cat concat",
+        "__getitem__ __get__ select narrow index_select gather roll flip pad where masked_fill",
+        "to float double bfloat16 type type_as dropout",
+    )
+    for name in names.split()
+)
+
+
+# In place, also when written as `+=` and so on; each with the function that gives the same.
+IN_PLACE: Mapping[str, Any] = {"add_": torch.add, "mul_": torch.mul, "div_": torch.div}
+
+
+@contextmanager
+def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterator[None]:
+    """Inside, the model computes what it always computes, and autograd carries what the rules say.
+
+    Only for this thread; nothing is left behind. Parameters must be frozen: what requires a gradient is what relevance
+    goes to. `strict`: an operation without a rule is an error; otherwise it has its ordinary gradient.
+    """
+    learning = next((name for name, parameter in model.named_parameters() if parameter.requires_grad), None)
+    if learning is not None:
+        raise UsageError(f"parameter {learning} requires a gradient, so relevance would go to it; freeze the model")
+    with ExitStack() as stack:
+        for module in model.modules():
+            for kind, pattern in MODULES.items():
+                if kind in rules.rules and re.search(pattern, type(module).__name__):
+                    _as_one_step(stack, module, rules.rules[kind])
+        stack.enter_context(_Rules(rules, strict))
+        yield
+
+
+def _as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
+    """The module works on a constant, so none of its steps counts; then its rule is put around the whole."""
+    waiting: list[Tensor] = []
+
+    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        waiting.append(args[0])
+        return (args[0].detach(), *args[1:])
+
+    def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        x = waiting.pop()
+        if not carries(x):
+            return output
+        with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
+            return rule(lambda given: module.forward(given) if carries(given) else output, x)
+
+    stack.enter_context(module.register_forward_pre_hook(before))
+    stack.enter_context(module.register_forward_hook(after))
+
+
+class _Rules(TorchFunctionMode):
+    def __init__(self, rules: RuleSet, strict: bool) -> None:
+        super().__init__()
+        self.rules, self.strict = rules, strict
+
+    def __torch_function__(
+        self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        options = options or {}
+        if not torch.is_grad_enabled() or not _any_carries((args, tuple(options.values()))):
+            return operation(*args, **options)
+        name = getattr(operation, "__name__", str(operation))
+        if name == "scaled_dot_product_attention":
+            with self:  # its steps are seen, each with its own rule
+                return _attention(*args, **options)
+        rule = self.rules.rules.get(KINDS.get(name, ""))
+        if rule is not None:
+            with suppress(NotImplementedError):
+                if name == "addmm":  # bias + x W, as GPT-2 has it
+                    bias, x, weight = args
+                    return rule(linear, x, weight.mT, bias)
+                if name in IN_PLACE:
+                    return in_place(rule, IN_PLACE[name], *args, **options)
+                return rule(operation, *args, **options)
+        found = operation(*args, **options)
+        lost = _any_carries(found) or name == "__setitem__"
+        if self.strict and lost and name not in MOVES:
+            raise RuleGap(self.rules.name, name, _where())
+        return found
+
+
+def _attention(  # noqa: PLR0913, PLR0917  # as torch calls it
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """What the fused function computes, step by step."""
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return scores.softmax(-1) @ value
+
+
+def _any_carries(found: Any) -> bool:
+    if isinstance(found, tuple | list):
+        return any(_any_carries(item) for item in found)
+    return carries(found)
+
+
+def _where() -> str:
+    """The innermost module that is running, and its place in the outermost one."""
+    running: list[nn.Module] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and not (running and running[-1] is owner):
+            running.append(owner)
+        frame = frame.f_back  # type: ignore[assignment]
+    if not running:
+        return "no module"
+    names = [name for name, module in running[-1].named_modules() if module is running[0]]
+    return f"{type(running[0]).__name__} ({names[0]})" if names and names[0] else type(running[0]).__name__

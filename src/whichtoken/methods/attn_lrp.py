@@ -1,0 +1,34 @@
+"""AttnLRP: gradient x input with rules of its own for attention. Signed.
+
+Achtibat et al., "AttnLRP", ICML 2024: products of two activations (queries with keys, attention with values, gates)
+halve the gradient, softmax has its Jacobian, norms a constant deviation, activation functions are a constant factor
+f(x) / x; s_j = sum_d x[j, d] g[j, d] at the input of the first block. Softmax and biases take relevance away, so scores
+need not sum to the logit.
+
+The authors recommend CP-LRP for GPT-2, and rules with a gamma, which we do not have, for images.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whichtoken.lrp import ATTN_LRP
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class AttnLRP(Method):
+    mask_special: bool = False
+
+    name: ClassVar[str] = "attn-lrp"
+    paper: ClassVar[str] = "Achtibat et al., ICML 2024"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return needs(hide_special=self.mask_special, relevance=(ATTN_LRP, "embeddings"))
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        return Scores(trace.relevance(ATTN_LRP, Site.EMBEDDINGS)[0].sum(-1))

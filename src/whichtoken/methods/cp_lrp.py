@@ -1,0 +1,37 @@
+"""CP-LRP (Conservative LRP): gradient x input with attention and the scale of norms taken as given. Signed.
+
+Ali et al., "XAI for Transformers: Better Explanations through Conservative Propagation", ICML 2022: attention
+probabilities and the deviation of layer norms are constants, linear layers have their gradient;
+s_j = sum_d x[j, d] (d z_c / d x[j, d]) at the input of the first block. Without biases the scores sum to the logit.
+
+Deviations: activation functions are a constant factor f(x) / x, which conserves (`activations` "factor"); the authors'
+code differentiates them (preset `paper`). In gated layers the gate is a constant; the paper has none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from whichtoken.lrp import CP_LRP, CP_LRP_GRADIENT
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class CPLRP(Method):
+    activations: Literal["factor", "gradient"] = "factor"
+    mask_special: bool = False
+
+    name: ClassVar[str] = "cp-lrp"
+    paper: ClassVar[str] = "Ali et al., ICML 2022"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper": {"activations": "gradient"}}
+
+    @property
+    def needs(self) -> Needs:
+        rules = CP_LRP if self.activations == "factor" else CP_LRP_GRADIENT
+        return needs(hide_special=self.mask_special, relevance=(rules, "embeddings"))
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        rules = CP_LRP if self.activations == "factor" else CP_LRP_GRADIENT
+        return Scores(trace.relevance(rules, Site.EMBEDDINGS)[0].sum(-1))

@@ -1,0 +1,41 @@
+"""Partial LRP: the relevance that reaches the attention of the last block.
+
+Voita et al., ACL 2019, as Chefer, Gur and Wolf, CVPR 2021, compare with it: s = mean_h max(0, C_L[h, r, :]), C_L the
+relevance of the last block's attention and r the read-out position, whose own entry is set to 0.
+
+Deviations: `rules` as in Full LRP ("orig" is their code for this baseline, preset `repo`). `gradient` multiplies C_L
+with the gradient before negatives are cut, their ablation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from whichtoken.lrp import RULE_SETS
+from whichtoken.ops import drop_self, readout_row
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class PartialLRP(Method):
+    rules: Literal["c21", "orig"] = "c21"
+    gradient: bool = False
+    mask_special: bool = False
+
+    name: ClassVar[str] = "partial-lrp"
+    paper: ClassVar[str] = "Voita et al., ACL 2019; Chefer et al., CVPR 2021"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"rules": "orig"}}
+
+    @property
+    def needs(self) -> Needs:
+        grads = "attention" if self.gradient else ""
+        return needs("", grads, hide_special=self.mask_special, relevance=(RULE_SETS[self.rules], "attention"))
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        relevance = trace.relevance(RULE_SETS[self.rules], Site.ATTENTION)[-1]
+        if self.gradient:
+            relevance = relevance * trace.grad(Site.ATTENTION)[-1]
+        row = readout_row(relevance.clamp(min=0).mean(1), trace.readout)
+        return Scores(drop_self(row, trace.readout))

@@ -1,0 +1,54 @@
+"""TransAtt: the LRP relevance of attention, weighted by its gradient, rolled out through the blocks.
+
+Chefer, Gur and Wolf, "Transformer Interpretability Beyond Attention Visualization", CVPR 2021, eqs. 13 and 14. With
+M_l = mean_h max(0, grad A_l * C_l), C_l the relevance of A_l under their rules: the read-out row of
+(I + M_L) ... (I + M_s).
+
+Deviations, each a setting: their BERT code divides the rows of I + M_l by their sum (`rollout`), starts at the last of
+twelve blocks (`start_layer`; -1 is the last) and gives the read-out position the lowest score (`own`); their ViT code
+starts at block 1. AttCAT, Contrast-CAT and Mask-LRP set the read-out position to 0, as we do. The "GAE" of the Mask-LRP
+code is this method.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+
+from whichtoken.lrp import C21
+from whichtoken.ops import Rolling, drop_self, from_layer, relevance_rollout
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class TransAtt(Method):
+    start_layer: int = field(default=0, metadata={"least": -1})
+    rollout: Rolling = "raw"
+    own: Literal["zero", "lowest", "kept"] = "zero"
+    mask_special: bool = False
+
+    name: ClassVar[str] = "transatt"
+    paper: ClassVar[str] = "Chefer et al., CVPR 2021"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "bert-repo": {"start_layer": -1, "rollout": "normalised", "own": "lowest"},
+        "paper": {"own": "kept"},
+        "vit-repo": {"start_layer": 1, "own": "kept"},
+    }
+
+    @property
+    def needs(self) -> Needs:
+        return needs("", "attention", hide_special=self.mask_special, relevance=(C21, "attention"))
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        grads = from_layer(trace.grad(Site.ATTENTION), self.start_layer)
+        relevance = from_layer(trace.relevance(C21, Site.ATTENTION), self.start_layer)
+        row = relevance_rollout(grads, relevance, self.rollout, trace.readout)
+        if self.own == "kept":
+            return Scores(row)
+        if self.own == "zero":
+            return Scores(drop_self(row, trace.readout))
+        lowest = row.masked_fill(~trace.mask, torch.inf).amin(-1, keepdim=True)
+        return Scores(torch.where(trace.readout == 1, lowest, row))

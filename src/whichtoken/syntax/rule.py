@@ -1,0 +1,20 @@
+"""HeadRule: when an attention head counts as syntactic or positional."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class HeadRule:
+    """Settings of `build_heads`; the defaults are the paper's, but for `min_count`, which it does not have.
+
+    A head is syntactic for a relation if, from the first sub-word of a dependent, it points to the head word more often
+    by `syntactic` than the relation's most frequent relative position occurs; a relation must occur `min_count` times.
+    A head is positional if more than the share `positional` of all tokens point to one relative position; the token
+    itself is one only with `count_self`, as in the authors' code.
+    """
+
+    syntactic: float = field(default=0.1, metadata={"least": 0})
+    positional: float = field(default=0.8, metadata={"least": 0})
+    relations: tuple[str, ...] = ("nsubj", "obj", "amod", "advmod")
+    min_count: int = field(default=20, metadata={"least": 1})
+    count_self: bool = False

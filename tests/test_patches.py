@@ -1,0 +1,69 @@
+"""Images: one score for each patch, from every method that can read them."""
+
+from functools import cache
+
+import pytest
+import torch
+from tests.lrp.test_properties import subject_of
+from torch import Tensor
+
+import whichtoken as wt
+from whichtoken.errors import BadInput, BadSetting, NoHeads, NoReferences, UsageError
+from whichtoken.registry import method_names
+
+REFUSED = {
+    "contrast-cat": NoReferences,
+    "integrated-gradients": BadSetting,  # from padding tokens, which images do not have
+    "mask-lrp": NoHeads,
+    "refined-noise": UsageError,
+}
+BY_LABEL = {
+    **{name: wt.method(name) for name in method_names() if name not in REFUSED},
+    "integrated-gradients(baseline=zero)": wt.method("integrated-gradients", baseline="zero"),
+}
+METHODS = list(BY_LABEL)
+
+
+@cache
+def pixels() -> Tensor:
+    return torch.randn(3, 3, 12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+
+
+@cache
+def together() -> dict[str, Tensor]:
+    return wt.patch_scores(subject_of("vit"), pixels(), BY_LABEL.values(), target=1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_image_gives_the_same_alone_and_in_company(name: str) -> None:
+    found = together()[name]
+    assert found.shape == (3, 3, 3)
+    assert found.isfinite().all()
+    alone = torch.cat(
+        [wt.patch_scores(subject_of("vit"), image[None], [BY_LABEL[name]], target=1)[name] for image in pixels()]
+    )
+    assert torch.allclose(found, alone, rtol=1e-9, atol=1e-12)
+    eager = wt.patch_scores(subject_of("vit", "eager"), pixels(), [BY_LABEL[name]], target=1)[name]
+    assert torch.allclose(found, eager, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tis", "transatt", "alti", "full-lrp", "cp-lrp", "attn-lrp"])
+def test_scores_depend_on_the_image(name: str) -> None:
+    found = together()[name]
+    assert not torch.allclose(found[0], found[1])
+    assert len(set(found[0].flatten().tolist())) > 4
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_methods_that_cannot_read_images_say_so(name: str) -> None:
+    with pytest.raises(REFUSED[name]):
+        wt.patch_scores(subject_of("vit"), pixels(), [name])
+
+
+def test_what_is_wrong_is_said() -> None:
+    with pytest.raises(BadInput, match=r"images of shape \(3, 3, 10, 12\); vit reads batch x \(3, 12, 12\)"):
+        wt.patch_scores(subject_of("vit"), pixels()[:, :, :10])
+    with pytest.raises(BadSetting, match="a Subject of an image classifier"):
+        wt.patch_scores(subject_of("bert"), pixels())
+    with pytest.raises(UsageError, match="classifies images, not texts"):
+        wt.explain(subject_of("vit"), ["a text"])
