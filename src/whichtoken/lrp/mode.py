@@ -34,7 +34,10 @@ KINDS: Mapping[str, str] = {
     for name in names.split()
 }
 # Modules that compute in several steps what has one rule, by the names of their classes.
-MODULES: Mapping[str, str] = {"rms_norm": r"RMSNorm$|^T5LayerNorm$", "activation": r"Activation$|GELU|SiLU|Swish"}
+MODULES: Mapping[str, str] = {
+    "rms_norm": r"RMSNorm$|^T5LayerNorm$",
+    "activation": r"Activation$|^GELU|(GELU|SiLU|Swish|Mish)$",
+}
 # What moves values without mixing them: the gradient puts relevance back where it came from.
 MOVES = frozenset(
     name

@@ -65,12 +65,17 @@ class _Linear(Function):
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
-        x, weight = ctx.saved_tensors
+        whole, weight = ctx.saved_tensors
+        # Above the last attention only the read-out position has relevance, and padding never has any.
+        live = (relevance != 0).any(-1)
+        x, relevance = whole[live], relevance[live]
         signed = [(x.clamp(min=0), weight.clamp(min=0)), (x.clamp(max=0), weight.clamp(max=0))]
         shares = [functional.linear(part, w) for part, w in signed]
         shares = [shares[0] + shares[1]] * 2 if ctx.together else shares
         found = [part * (divide(relevance, z) @ w) for (part, w), z in zip(signed, shares, strict=True)]
-        return found[0] + found[1], None, None, None
+        back = torch.zeros_like(whole)
+        back[live] = found[0] + found[1]
+        return back, None, None, None
 
 
 class _Matmul(Function):
