@@ -13,13 +13,13 @@ demo: $(READY)          ## explain three reviews with the model that comes with 
 	  --method contrast-cat,attcat,gae,integrated-gradients,random
 
 test: $(READY)          ## the quick test suite
-	@$(BIN)/pytest -q -n auto
+	@$(BIN)/pytest -q -n auto --dist loadgroup
 
 check: $(READY)         ## what continuous integration runs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --dist loadgroup
 
 format: $(READY)        ## put the code into the form that `check` wants
 	$(BIN)/ruff format

@@ -30,7 +30,8 @@ LABELS = sorted({parse(label).label for label in WRITTEN})  # a preset that equa
 
 TEXTS = sorted(name for name, row in ARCHITECTURES.items() if not row.images)
 
-each_kind = pytest.mark.parametrize("kind", TEXTS)
+# What a kind has computed is kept, so its tests stay together.
+each_kind = pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in TEXTS])
 each_method = pytest.mark.parametrize("label", LABELS)
 
 

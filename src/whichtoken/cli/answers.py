@@ -170,8 +170,9 @@ def method_list() -> RenderableType:
     head = ("method", "paper", "reads", "asks the model for", "deterministic", "searched")
     rows = [(e.name, e.paper, e.reads, e.asks, e.deterministic, "yes" if e.searched else "no") for e in catalogue()]
     notes = (
-        "\nreads: of one forward and one backward pass that all methods share; d is the gradient. searched: "
-        "looks at the deletion curve, so deletion scores flatter it.\nMore: whichtoken methods NAME"
+        "\nreads: of one forward and one backward pass that all methods share; d is the gradient. Relevance takes one "
+        "more pass for each set of rules (in brackets). searched: looks at the deletion curve, so deletion scores flatter "
+        "it.\nMore: whichtoken methods NAME"
     )
     return Group(table_view(head, rows), Text(notes, style="dim"))
 
