@@ -60,7 +60,17 @@ def test_methods_that_cannot_read_images_say_so(name: str) -> None:
         wt.patch_scores(subject_of("vit"), pixels(), [name])
 
 
+def test_gradients_that_the_caller_switched_off_are_on() -> None:
+    with torch.inference_mode():
+        found = wt.patch_scores(subject_of("vit"), pixels() + 0, ["transatt"], target=1)["transatt"]
+    assert torch.equal(found, together()["transatt"])
+
+
 def test_what_is_wrong_is_said() -> None:
+    with pytest.raises(BadInput, match="pixels is list; expected a tensor"):
+        wt.patch_scores(subject_of("vit"), [])  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="not empty"):
+        wt.patch_scores(subject_of("vit"), pixels()[:0])
     with pytest.raises(BadInput, match=r"images of shape \(3, 3, 10, 12\); vit reads batch x \(3, 12, 12\)"):
         wt.patch_scores(subject_of("vit"), pixels()[:, :, :10])
     with pytest.raises(BadSetting, match="a Subject of an image classifier"):

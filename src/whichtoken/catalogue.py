@@ -27,7 +27,7 @@ class Entry:
     deterministic: str  # "yes", or "by seed"
     searched: bool  # it looks at the deletion curve that it may be judged by
     presets: tuple[str, ...]
-    settings: Mapping[str, Any]  # and their defaults
+    settings: Mapping[str, Any]  # that can be written down, and their defaults
 
 
 def catalogue() -> tuple[Entry, ...]:
@@ -52,7 +52,7 @@ def _entry(cls: Any) -> Entry:
 
     method = cls()
     needs = method.needs
-    settings = {f.name: written(f.default) for f in fields(cls)}
+    settings = {f.name: written(f.default) for f in fields(cls) if "how" not in f.metadata}
     under = sorted(f"relevance of {site} ({rules.name})" for rules, site in needs.relevance)
     parts = [*sorted(needs.values), *(f"d {site}" for site in sorted(needs.grads)), *under]
     return Entry(

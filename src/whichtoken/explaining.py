@@ -261,6 +261,9 @@ def _first_bad(trace: Trace) -> str | None:
             for layer, tensor in enumerate(tensors[site]):
                 if not tensor.isfinite().all():
                     return f"{kind} of {site}, layer {layer}"
+    for (rules, site), layers in trace.relevances.items():
+        if not all(tensor.isfinite().all() for tensor in layers):
+            return f"relevance of {site} under {rules.name}"
     return None
 
 

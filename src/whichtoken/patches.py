@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whichtoken.errors import BadSetting, NotFinite
+from whichtoken.errors import BadInput, BadSetting, NotFinite
 from whichtoken.models import ModelProbe, Subject, capture
 from whichtoken.registry import chosen_methods
 from whichtoken.targets import Target, as_target, check_target, resolve
@@ -28,11 +28,17 @@ def patch_scores(
     """
     if not (isinstance(subject, Subject) and subject.architecture.images):
         raise BadSetting("subject", subject, "a Subject of an image classifier: wt.Subject(model, None)")
+    if not isinstance(pixels, Tensor) or not len(pixels):
+        raise BadInput(
+            f"pixels is {type(pixels).__name__}; expected a tensor, batch x channel x row x column, not empty"
+        )
     wanted, chosen = as_target(target), chosen_methods(methods)
     check_target(wanted, subject.labels)
     found: dict[str, list[Tensor]] = {key: [] for key in chosen}
     for first in range(0, len(pixels), IMAGES_AT_ONCE):
-        for key, scores in _of_some(subject, pixels[first : first + IMAGES_AT_ONCE], chosen, wanted).items():
+        with torch.inference_mode(False):  # tensors made under it could never enter a graph
+            some = _of_some(subject, pixels[first : first + IMAGES_AT_ONCE].clone(), chosen, wanted)
+        for key, scores in some.items():
             if not scores.isfinite().all():
                 raise NotFinite(f"{key} gives NaN or infinite scores for one of the images from number {first} on")
             found[key].append(scores)

@@ -56,8 +56,9 @@ def _wants_tuple(value: Any, hint: Any) -> bool:
 
 
 def check_settings(cls: type, owner: str, values: Mapping[str, object]) -> None:
-    """Types as annotated. Metadata may add {"least": number}; for strings {"form": pattern, "forms": in words}; and
-    {"shares": True}, for a tuple of numbers that must be above 0 and at most 1.
+    """Types as annotated. Metadata may add {"least": number}; for strings {"form": pattern, "forms": in words};
+    {"shares": True}, for numbers that must be above 0 and at most 1; and {"how": in words} where a type does not say
+    how to come by a value.
     """
     hints = get_type_hints(cls)
     for f in fields(cls):
@@ -74,11 +75,14 @@ def _check(f: Field[Any], hint: Any, setting: str, value: Any) -> None:
         raise BadSetting(setting, value, "finite")
     if "least" in f.metadata and isinstance(value, int | float) and not value >= f.metadata["least"]:
         raise BadSetting(setting, value, f"at least {f.metadata['least']}")
-    if f.metadata.get("shares") and isinstance(value, tuple) and not (value and all(0 < v <= 1 for v in value)):
+    shares = value if isinstance(value, tuple) else (value,) if isinstance(value, float) else None
+    if f.metadata.get("shares") and shares is not None and not (shares and all(0 < v <= 1 for v in shares)):
         raise BadSetting(setting, value, "one or more numbers above 0 and at most 1")
 
 
 def _allowed(f: Field[Any], hint: Any) -> str:
+    if "how" in f.metadata:
+        return str(f.metadata["how"])
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     said = []
     for part in parts:

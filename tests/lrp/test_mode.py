@@ -1,5 +1,6 @@
 """Operations get their rules inside the `with`, and only there."""
 
+import warnings
 from collections.abc import Callable
 from threading import Thread
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whichtoken.errors import RuleGap, UsageError
+from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
 from whichtoken.lrp import ATTN_LRP, C21, propagating
 
 
@@ -31,6 +32,8 @@ class Model(nn.Module):
         return self.blocks[0](x)
 
 
+WEIGHT = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+BIAS = torch.randn(5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 ATTENTION = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64).requires_grad_(False).train(False)
 
 
@@ -42,6 +45,24 @@ def set_item(x: Tensor) -> Tensor:
     y = x * 1
     y[0] = 0
     return y
+
+
+def multiplied_view(x: Tensor) -> Tensor:
+    y = x * 1
+    y[:, 0].mul_(2)
+    return y
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        found: Tensor = 2 * ctx.saved_tensors[0] * grad
+        return found
 
 
 @pytest.mark.parametrize(
@@ -57,6 +78,13 @@ def set_item(x: Tensor) -> Tensor:
         ("__setitem__", set_item),
         ("exp_", lambda x: (x * 1).exp_()),
         ("multi_head_attention_forward", lambda x: ATTENTION(x, x, x)[0]),
+        ("custom autograd function", lambda x: Square.apply(x) + 1),  # type: ignore[no-untyped-call]
+        ("linear", lambda x: functional.linear(x[0], x[1])),
+        ("silu", lambda x: functional.silu(x * 1, inplace=True)),
+        ("addmm", lambda x: torch.addmm(torch.ones(3, 4, dtype=x.dtype), x[0], torch.eye(4, dtype=x.dtype), beta=0.5)),
+        ("matmul", lambda x: x @ torch.ones(4, dtype=x.dtype)),
+        ("add", lambda x: torch.add(x, x.flip(0), alpha=2)),
+        ("mul_", multiplied_view),
     ],
 )
 def test_an_operation_without_a_rule_is_named_with_its_module(operation: str, step: Callable[[Tensor], Any]) -> None:
@@ -65,7 +93,7 @@ def test_an_operation_without_a_rule_is_named_with_its_module(operation: str, st
         model(x())
     said = str(raised.value)
     assert "rule set c21 has no rule for" in said
-    assert operation in said or operation in ("div", "sub")  # torch has several names for these
+    assert operation in said or operation in ("div", "sub", "matmul")  # torch has several names for these
     assert "Block (blocks.0)" in said or "MultiheadAttention" in said
     with propagating(model, C21, strict=False):
         model(x())
@@ -100,13 +128,56 @@ def test_nothing_is_left_behind_also_after_an_error() -> None:
 
 
 def test_other_threads_do_not_notice() -> None:
-    found: list[Tensor] = []
+    """Neither of the mode nor of the hooks on modules that count as one step."""
+    model, found = nn.GELU(), list[Tensor]()
     given = x()
-    with propagating(Model(lambda x: x), C21):
-        thread = Thread(target=lambda: found.append(given.exp()))  # would be a RuleGap here
+    with propagating(model, C21):
+        thread = Thread(target=lambda: found.append(model(given).exp()))  # would be a RuleGap here
         thread.start()
         thread.join()
-    assert found[0].requires_grad
+    assert torch.equal(found[0], model(given).exp())
+    gradients = [torch.autograd.grad(y.sum(), given)[0] for y in (found[0], model(given).exp())]
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize(
+    ("named", "plain"),
+    [
+        (lambda x: functional.linear(input=x, weight=WEIGHT), lambda x: functional.linear(x, WEIGHT)),
+        (lambda x: torch.add(x, other=x.flip(0)), lambda x: x + x.flip(0)),
+        (lambda x: torch.matmul(input=x, other=x.mT), lambda x: x @ x.mT),
+        (lambda x: x.sum(axis=1), lambda x: x.sum(1)),
+        (lambda x: torch.div(x, other=3.0), lambda x: x / 3),
+        (lambda x: functional.gelu(input=x), functional.gelu),
+        (lambda x: torch.addmm(BIAS, x[0], WEIGHT.T), lambda x: functional.linear(x[0], WEIGHT, BIAS)),
+    ],
+)
+def test_arguments_may_have_names(named: Callable[[Tensor], Tensor], plain: Callable[[Tensor], Tensor]) -> None:
+    given, answers = x(), []
+    for step in (named, plain):
+        model = Model(step)
+        with propagating(model, C21):
+            y = model(given)
+        answers.append((y, torch.autograd.grad(y, given, torch.ones_like(y))[0]))
+    for one, other in zip(*answers, strict=True):
+        assert torch.allclose(one, other)
+
+
+def test_an_activation_module_that_works_in_place_has_its_factor() -> None:
+    given = x()
+    model = nn.Sequential(Block(lambda x: x * 2), nn.SiLU(inplace=True))
+    with propagating(model, ATTN_LRP):
+        y = model(given)
+    (found,) = torch.autograd.grad(y, given, torch.ones_like(y))
+    assert torch.allclose(found, 2 * torch.sigmoid(2 * given))
+
+
+def test_a_scripted_module_is_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit is, in all its parts
+        model = nn.Sequential(torch.jit.script(nn.GELU()))
+    with pytest.raises(UnsupportedModel, match="module 0 is compiled"), propagating(model, C21):
+        pass
 
 
 def test_parameters_must_be_frozen() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import ViTConfig, ViTForImageClassification
 
 import whichtoken as wt
+from whichtoken.errors import RuleGap
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet, propagating
 from whichtoken.models import Batch, ModelProbe, capture, window_row
 from whichtoken.syntax import all_heads
@@ -195,8 +196,30 @@ def test_cp_lrp_without_biases_sums_to_the_logit(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(C21.rules))
 def test_each_rule_is_missed_somewhere(kind: str) -> None:
     """Without it an architecture is refused; and where it is let pass, its relevance no longer sums to the seed."""
+    assert all(_conserves(name, C21) for name in EVERY)
     missed = [name for name in EVERY if not _conserves(name, C21.without(kind))]
     assert missed, f"nothing needs the rule for {kind}"
+    with pytest.raises(RuleGap, match=f"c21 without {kind} has no rule for"):
+        relevance_of(missed[0], C21.without(kind), Site.EMBEDDINGS)
+
+
+@each_kind
+@pytest.mark.parametrize("name", ["full-lrp", "partial-lrp", "attn-lrp"])
+def test_a_contrast_is_the_difference_of_its_classes(kind: str, name: str) -> None:
+    """Although its relevance may sum to 0, which rules that conserve would scale to nothing."""
+    method = wt.method(name)
+    ((rules, site),) = method.needs.relevance
+    a, b = torch.tensor([1, 2]), torch.tensor([0, 1])
+    subject = subject_of(kind)
+
+    def of(goal: Goal) -> tuple[Tensor, ...]:
+        return capture(subject, batch_of(subject), lambda logits: goal, method.needs).relevance(rules, site)
+
+    of_contrast, of_a, of_b = of(Goal(a, b)), of(Goal(a)), of(Goal(b))
+    for found, first, second in zip(of_contrast, of_a, of_b, strict=True):
+        # ModernBERT turns positions in float32, there and back.
+        assert torch.allclose(found, first - second, rtol=0, atol=1e-6 * float(first.abs().max()))
+    assert max(float(found.abs().max()) for found in of_contrast) > 1e-4
 
 
 def _conserves(kind: str, rules: RuleSet) -> bool:
@@ -213,6 +236,17 @@ def _conserves(kind: str, rules: RuleSet) -> bool:
         return abs(float(torch.autograd.grad(logits[0, 1], leaves[0])[0].sum()) - 1) < 1e-6
     finally:
         model.requires_grad_(True)
+
+
+@each_kind
+def test_alti_is_the_same_a_few_queries_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whichtoken.methods import alti
+
+    trace = traced(kind, wt.method("alti").needs)
+    expected = alti.contributions(trace)
+    monkeypatch.setattr(alti, "AT_ONCE", 3 * trace.value(Site.HIDDEN)[0].numel())
+    for found, whole in zip(alti.contributions(trace), expected, strict=True):
+        assert torch.allclose(found, whole)
 
 
 @each_kind

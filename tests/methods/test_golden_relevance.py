@@ -96,6 +96,8 @@ def test_the_chefer_familys_scores(case: str, name: str, settings: dict[str, Any
 class FanOut(torch.autograd.Function):
     """The authors stabilise also where a tensor is used twice: relevance times x / (x + 1e-9)."""
 
+    propagates_relevance = True
+
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
@@ -110,6 +112,8 @@ class FanOut(torch.autograd.Function):
 
 class MaskAdded(torch.autograd.Function):
     """To them the attention mask is a term of a sum as any other, here 0 wherever there is relevance."""
+
+    propagates_relevance = True
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, conserve: bool) -> Tensor:

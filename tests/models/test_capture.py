@@ -9,6 +9,7 @@ from tests.tiny import KINDS, model_of
 
 import whichtoken as wt
 from whichtoken.errors import UndeclaredSite, UnsupportedModel
+from whichtoken.lrp import C21, CP_LRP
 from whichtoken.models import Batch, capture, window_row
 from whichtoken.targets import Goal
 from whichtoken.trace import Needs, Site, needs
@@ -198,3 +199,28 @@ def test_there_is_no_gradient_where_the_model_cannot_attend(
     assert any((attention[0] == 0).any() for attention in plain.value(Site.ATTENTION))
     if batch.special[0].any():
         assert any((gradient[0][..., batch.special[0]] != 0).any() for gradient in trace.grad(Site.ATTENTION))
+
+
+def test_all_passes_of_a_capture_explain_the_same(subject_of: SubjectOf) -> None:
+    """Rules may round differently, so the class is not chosen again under them."""
+    subject, asked = subject_of("bert"), []
+
+    def choose(logits: torch.Tensor) -> Goal:
+        asked.append(logits)
+        return Goal(torch.tensor([len(asked) - 1]))
+
+    wanted = Needs(grads=frozenset({Site.ATTENTION}), relevance=frozenset({(C21, Site.HIDDEN), (CP_LRP, Site.HIDDEN)}))
+    document = subject.encode(["It is slow."])[0]
+    trace = capture(subject, subject.batch([window_row(document, document.windows[0])]), choose, wanted)
+    assert len(asked) == 1
+    assert trace.label.tolist() == [0]
+
+
+def test_relevance_in_half_precision_is_refused() -> None:
+    subject = wt.Subject(model_of("bert").half(), KINDS["bert"].tokenizer())
+    document = subject.encode(["It is slow."])[0]
+    batch = subject.batch([window_row(document, document.windows[0])])
+    with pytest.raises(UnsupportedModel, match="underflows in float16"):
+        capture(
+            subject, batch, lambda logits: Goal(torch.tensor([0])), Needs(relevance=frozenset({(C21, Site.HIDDEN)}))
+        )

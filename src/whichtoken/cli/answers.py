@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from whichtoken.catalogue import catalogue
+from whichtoken.cli.heads import NO_HEADS
 from whichtoken.cli.inputs import Texts, parsed_settings
 from whichtoken.errors import BadInput, NotFinite, UnknownName, UsageError
 from whichtoken.metrics import METRICS, aopc
@@ -80,7 +81,11 @@ def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
 def explained(subject: "Subject", texts: Texts, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
     """Errors name a text as the user knows it, by file and row."""
     from whichtoken.explaining import explain_each
+    from whichtoken.trace import Ask
 
+    asking = [method for method in asked.methods if Ask.HEADS in method.needs.asks]
+    if asking and subject.heads is not None and not subject.heads.n_selected:
+        say(NO_HEADS)
     try:
         yield from explain_each(subject, texts, asked.methods, asked.target, asked.long, asked.layers)  # type: ignore[arg-type]
     except (BadInput, NotFinite) as error:
@@ -171,8 +176,8 @@ def method_list() -> RenderableType:
     rows = [(e.name, e.paper, e.reads, e.asks, e.deterministic, "yes" if e.searched else "no") for e in catalogue()]
     notes = (
         "\nreads: of one forward and one backward pass that all methods share; d is the gradient. Relevance takes one "
-        "more pass for each set of rules (in brackets). searched: looks at the deletion curve, so deletion scores flatter "
-        "it.\nMore: whichtoken methods NAME"
+        "more pass for each set of rules (in brackets). searched: looks at the deletion curve, so deletion scores "
+        "flatter it.\nMore: whichtoken methods NAME"
     )
     return Group(table_view(head, rows), Text(notes, style="dim"))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NO_HEADS = (
     "no head qualifies: Mask-LRP then passes relevance through residual connections only, and its scores will all be "
-    "0 (but for preset repo, which reads heads before the mask); "
+    "0, or the same where a model reads a mean (but for preset repo, which reads heads before the mask); "
     "lower thresholds (-o syntactic=... -o positional=...) or another corpus may help"
 )
 

@@ -4,6 +4,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from inspect import signature
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -11,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
-from whichtoken.errors import RuleGap, UsageError
+from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
 from whichtoken.lrp.rules import Rule, carries, in_place
 from whichtoken.lrp.rulesets import RuleSet
 
@@ -51,6 +54,8 @@ MOVES = frozenset(
 )
 
 
+ONE_INPUT = frozenset({"linear", "layer_norm", "rms_norm"})  # their weights must be constants
+HOME = "whichtoken.lrp"
 # In place, also when written as `+=` and so on; each with the function that gives the same.
 IN_PLACE: Mapping[str, Any] = {"add_": torch.add, "mul_": torch.mul, "div_": torch.div}
 
@@ -60,8 +65,14 @@ def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterat
     """Inside, the model computes what it always computes, and autograd carries what the rules say.
 
     Only for this thread; nothing is left behind. Parameters must be frozen: what requires a gradient is what relevance
-    goes to. `strict`: an operation without a rule is an error; otherwise it has its ordinary gradient.
+    goes to. `strict`: an operation without a rule is an error; otherwise it has its ordinary gradient. What does not go
+    through torch's Python functions (a scripted function, vmap) is not seen.
     """
+    scripted = next(
+        (name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)), None
+    )
+    if scripted is not None:
+        raise UnsupportedModel(f"module {scripted} is compiled by torch.jit, so its operations cannot be seen")
     learning = next((name for name, parameter in model.named_parameters() if parameter.requires_grad), None)
     if learning is not None:
         raise UsageError(f"parameter {learning} requires a gradient, so relevance would go to it; freeze the model")
@@ -77,14 +88,18 @@ def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterat
 def _as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
     """The module works on a constant, so none of its steps counts; then its rule is put around the whole."""
     waiting: list[Tensor] = []
+    asked = get_ident()
 
-    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if get_ident() != asked:  # hooks are the model's, and other threads may use it
+            return None
         waiting.append(args[0])
-        return (args[0].detach(), *args[1:])
+        constant = args[0].detach()
+        return (constant.clone() if getattr(module, "inplace", False) else constant, *args[1:])
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        x = waiting.pop()
-        if not carries(x):
+        x = waiting.pop() if get_ident() == asked else None
+        if x is None or not carries(x):
             return output
         with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
             return rule(lambda given: module.forward(given) if carries(given) else output, x)
@@ -102,26 +117,52 @@ class _Rules(TorchFunctionMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
-        if not torch.is_grad_enabled() or not _any_carries((args, tuple(options.values()))):
+        carrying = [x for x in _tensors((args, tuple(options.values()))) if carries(x)]
+        if not torch.is_grad_enabled() or not carrying:
             return operation(*args, **options)
         name = getattr(operation, "__name__", str(operation))
+        if self.strict and any(map(_from_elsewhere, carrying)):
+            raise RuleGap(self.rules.name, "a custom autograd function", _where())
         if name == "scaled_dot_product_attention":
             with self:  # its steps are seen, each with its own rule
                 return _attention(*args, **options)
         rule = self.rules.rules.get(KINDS.get(name, ""))
         if rule is not None:
             with suppress(NotImplementedError):
-                if name == "addmm":  # bias + x W, as GPT-2 has it
-                    bias, x, weight = args
-                    return rule(linear, x, weight.mT, bias)
-                if name in IN_PLACE:
-                    return in_place(rule, IN_PLACE[name], *args, **options)
-                return rule(operation, *args, **options)
+                return _ruled(rule, operation, name, args, options)
         found = operation(*args, **options)
-        lost = _any_carries(found) or name == "__setitem__"
+        lost = any(map(carries, _tensors(found))) or name == "__setitem__"
         if self.strict and lost and name not in MOVES:
             raise RuleGap(self.rules.name, name, _where())
         return found
+
+
+def _ruled(rule: Rule, operation: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
+    """What the rule gives; NotImplementedError where it was not made for such a call."""
+    given = {"dim" if key == "axis" else key: value for key, value in options.items()}
+    args = (*args, *(given.pop(key) for key in ("input", "other", "mat2") if key in given))
+    if name == "addmm":  # bias + x W, as GPT-2 has it
+        if len(args) != 3 or given:
+            raise NotImplementedError
+        operation, args = linear, (args[1], args[2].mT, args[0])
+    if KINDS[name] in ONE_INPUT and any(map(carries, _tensors((args[1:], tuple(given.values()))))):
+        raise NotImplementedError
+    if given.pop("inplace", False):
+        raise NotImplementedError
+    run = partial(in_place, rule, IN_PLACE[name]) if name in IN_PLACE else partial(rule, operation)
+    try:
+        signature(rule).bind(operation, *args, **given)
+    except TypeError:
+        raise NotImplementedError from None
+    return run(*args, **given)
+
+
+def _from_elsewhere(x: Tensor) -> bool:
+    """Made by somebody's own autograd function, inside which nothing is seen."""
+    made = getattr(x.grad_fn, "_forward_cls", None)
+    return (
+        made is not None and not made.__module__.startswith(HOME) and not getattr(made, "propagates_relevance", False)
+    )
 
 
 def _attention(  # noqa: PLR0913, PLR0917  # as torch calls it
@@ -148,10 +189,12 @@ def _attention(  # noqa: PLR0913, PLR0917  # as torch calls it
     return scores.softmax(-1) @ value
 
 
-def _any_carries(found: Any) -> bool:
+def _tensors(found: Any) -> Iterator[Tensor]:
     if isinstance(found, tuple | list):
-        return any(_any_carries(item) for item in found)
-    return carries(found)
+        for item in found:
+            yield from _tensors(item)
+    elif isinstance(found, Tensor):
+        yield found
 
 
 def _where() -> str:

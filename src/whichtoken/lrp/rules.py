@@ -207,11 +207,17 @@ def linear_doubling(operation: Operation, x: Tensor, weight: Tensor, bias: Tenso
 
 
 def in_place(rule: Rule, operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """For `x += y`: x becomes what the operation gives, and all that comes back goes to that."""
+    """For `x += y`: x becomes what the operation gives, and all that comes back goes to that. Not for a view, whose
+    whole would not know of it.
+    """
+    if x._is_view():
+        raise NotImplementedError
     return applied(_Become, x, rule(operation, x.clone(), *args, **options))
 
 
 def matmul(operation: Operation, a: Tensor, b: Tensor) -> Tensor:
+    if min(a.dim(), b.dim()) < 2:
+        raise NotImplementedError
     return applied(_Matmul, a, b)
 
 
@@ -313,11 +319,14 @@ def layer_norm(  # as torch calls it
     deviation = (centred.detach().pow(2).mean(axes, keepdim=True) + eps).sqrt()
     scaled = centred / deviation
     scaled = scaled if weight is None else scaled * weight
-    return scaled if bias is None else scaled + bias
+    return applied(_Pass, scaled, lambda: operation(x.detach(), normalized_shape, weight, bias, eps))
 
 
 def rms_norm(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """The root mean square is taken as given, so the norm multiplies each value with what it does to it now."""
+    """The root mean square is taken as given, so the norm multiplies each value with what it does to it now.
+
+    What it would do to a value of exactly 0 cannot be told from that, and nothing comes back to it.
+    """
     plain = x.detach()
     y = operation(plain, *args, **options)
     factor = torch.where(plain == 0, 0, y / plain)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from whichtoken.lrp import CP_LRP, CP_LRP_GRADIENT
+from whichtoken.lrp import CP_LRP, CP_LRP_GRADIENT, RuleSet
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -29,9 +29,11 @@ class CPLRP(Method):
 
     @property
     def needs(self) -> Needs:
-        rules = CP_LRP if self.activations == "factor" else CP_LRP_GRADIENT
-        return needs(hide_special=self.mask_special, relevance=(rules, "embeddings"))
+        return needs(hide_special=self.mask_special, relevance=(self._rules, "embeddings"))
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        rules = CP_LRP if self.activations == "factor" else CP_LRP_GRADIENT
-        return Scores(trace.relevance(rules, Site.EMBEDDINGS)[0].sum(-1))
+        return Scores(trace.relevance(self._rules, Site.EMBEDDINGS)[0].sum(-1))
+
+    @property
+    def _rules(self) -> RuleSet:
+        return CP_LRP if self.activations == "factor" else CP_LRP_GRADIENT

@@ -5,7 +5,7 @@ logit, s_j = sum_d R[j, d] at the input of the first block, the read-out positio
 
 Deviations: `rules` "c21" (their rules for TransAtt, and those of the Mask-LRP code) conserve relevance: scores and the
 entry set to 0 sum to 1. Their code for this baseline uses "orig" (preset `repo`), which doubles it at every linear
-layer.
+layer. For images they go on to the pixels; we stop at the patches.
 """
 
 from collections.abc import Mapping

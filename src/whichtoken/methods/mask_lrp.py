@@ -12,7 +12,7 @@ None: the subject's own.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -23,11 +23,13 @@ from whichtoken.registry import register
 from whichtoken.syntax import HeadMask
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
+HOW = "None, or a HeadMask as wt.load_heads returns it; on the command line, --heads FILE"
+
 
 @register
 @dataclass(frozen=True)
 class MaskLRP(Method):
-    heads: HeadMask | None = None
+    heads: HeadMask | None = field(default=None, metadata={"how": HOW})
     variant: Literal["paper", "repo"] = "paper"
     rollout: Rolling = "raw"
 

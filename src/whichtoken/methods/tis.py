@@ -28,7 +28,7 @@ ROUNDS = 20  # of k-means, at most
 @dataclass(frozen=True)
 class TIS(Method):
     n_masks: int = field(default=1024, metadata={"least": 1})
-    ratio: tuple[float, ...] = field(default=(0.5,), metadata={"shares": True})  # of the tokens that a mask keeps
+    ratio: float | tuple[float, ...] = field(default=0.5, metadata={"shares": True})  # of tokens that a mask keeps
     seed: int = field(default=0, metadata={"least": 0})
 
     name: ClassVar[str] = "tis"
@@ -54,10 +54,11 @@ class TIS(Method):
     def _masks(self, features: Float[Tensor, "token dim"], free: Bool[Tensor, " token"]) -> Bool[Tensor, "n token"]:
         maps = features[free].T.to(torch.float64)
         centres = _centres(maps, self.n_masks, self.seed)
-        kept = torch.zeros(len(self.ratio) * len(centres), len(free), dtype=torch.bool, device=free.device)
+        ratios = self.ratio if isinstance(self.ratio, tuple) else (self.ratio,)
+        kept = torch.zeros(len(ratios) * len(centres), len(free), dtype=torch.bool, device=free.device)
         places = free.nonzero()[:, 0]
         order = places[centres.argsort(dim=-1, descending=True, stable=True)]
-        for number, ratio in enumerate(self.ratio):
+        for number, ratio in enumerate(ratios):
             chosen = order[:, : max(1, int(ratio * len(places)))]
             kept[number * len(centres) : (number + 1) * len(centres)].scatter_(1, chosen, True)
         return kept

@@ -5,7 +5,7 @@ Relevance takes a forward and a backward of its own for each rule set.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,25 +39,25 @@ def capture(
     under = {
         rules: frozenset(s for r, s in needs.relevance if r == rules) for rules, _ in sorted(needs.relevance, key=str)
     }
+    # Rules change nothing on the way forward, so values, and what is explained, can come from any run.
+    plain: list[tuple[RuleSet | None, frozenset[Site]]] = [(None, needs.grads)] if needs.grads or not under else []
     runs: list[_Run] = []
-    if needs.grads or not under:  # rules change nothing on the way forward: values can come from any run
-        runs.append(_run(asked, needs.values, needs.grads, None))
-    for rules, sites in under.items():
+    for rules, sites in [*plain, *under.items()]:
         runs.append(_run(asked, frozenset() if runs else needs.values, sites, rules))
-    ruled = runs[len(runs) - len(under) :]
+        asked = replace(asked, choose=lambda logits: runs[0].goal)
     return Trace(
         ids=batch.ids,
         mask=batch.mask,
         special=batch.special,
         readout=subject.readout(batch),
         logits=runs[0].logits,
-        target=runs[0].target,
-        label=runs[0].label,
+        target=runs[0].goal.scalar(runs[0].logits),
+        label=runs[0].goal.toward,
         values=runs[0].values,
-        grads=runs[0].grads if len(runs) > len(under) else {},
+        grads=runs[0].grads if plain else {},
         relevances={
             (rules, site): run.grads[site]
-            for (rules, sites), run in zip(under.items(), ruled, strict=True)
+            for (rules, sites), run in zip(under.items(), runs[len(plain) :], strict=True)
             for site in sites
         },
     )
@@ -79,8 +79,7 @@ class _Run:
     """What one forward and one backward gave; under rules, `grads` is relevance."""
 
     logits: Tensor
-    target: Tensor
-    label: Tensor
+    goal: Goal
     values: dict[Site, tuple[Tensor, ...]]
     grads: dict[Site, tuple[Tensor, ...]]
 
@@ -112,13 +111,11 @@ def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: 
         found = _found(seen, tap, interior)
         _check_found(subject, found, sites, len(tap.possible) if tapping else None)
         goal = asked.choose(logits)
-        target = goal.scalar(logits)
-        back = _gradients(target, {site: found[site] for site in sorted(grads)}, rules)
+        back = _back(goal, logits, {site: found[site] for site in sorted(grads)}, rules)
     tidy = _Tidy(asked.batch.mask, tuple(tap.possible))
     return _Run(
         logits.detach(),
-        target.detach(),
-        goal.toward,
+        goal,
         {site: tidy.values(site, found[site]) for site in values},
         {site: tidy.grads(site, back[site]) for site in grads},
     )
@@ -202,9 +199,19 @@ def _check_found(
         raise UnsupportedModel(f"{name}: its first block does not read its embeddings")
 
 
-def _gradients(
-    target: Tensor, tensors: dict[Site, tuple[Tensor, ...]], rules: RuleSet | None
-) -> dict[Site, tuple[Tensor, ...]]:
+_Tensors = dict[Site, tuple[Tensor, ...]]
+
+
+def _back(goal: Goal, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
+    """Gradients; under rules, relevance."""
+    if rules is None or rules.carries == "gradient" or goal.against is None:
+        return _gradients(goal.scalar(logits), tensors, rules)
+    # Relevance that sums to 0 would be scaled to nothing by rules that conserve: each class by itself.
+    toward, against = (_gradients(Goal(c).scalar(logits), tensors, rules) for c in (goal.toward, goal.against))
+    return {site: tuple(a - b for a, b in zip(toward[site], against[site], strict=True)) for site in tensors}
+
+
+def _gradients(target: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
     """Of the sum over the batch: examples do not touch each other, so each gets its own gradient.
 
     Under rules: relevance, none where nothing goes through.
@@ -216,7 +223,7 @@ def _gradients(
         # What rules take as given is no longer part of the graph.
         flat = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in flat]
     try:
-        found = torch.autograd.grad(target.sum(), flat, allow_unused=rules is not None)
+        found = torch.autograd.grad(target.sum(), flat, retain_graph=rules is not None, allow_unused=rules is not None)
     except RuntimeError as error:
         raise UnsupportedModel(f"the logits do not depend on what was captured: {error}") from error
     back = (torch.zeros_like(x) if grad is None else grad for x, grad in zip(flat, found, strict=True))
