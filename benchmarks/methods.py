@@ -42,7 +42,7 @@ def main() -> None:
     for result in tqdm(wt.explain_each(subject, texts, names), total=len(texts), desc="deleting"):
         for name, drop in zip(result, mean_drops(subject, list(result.values())), strict=True):
             drops[name].append(drop)
-    report = table(subject, names, drops, seconds, len(texts))
+    report = table(subject, names, drops, seconds, len(texts), f"{given.file.parent.name}/{given.file.name}")
     RESULT.write_text(report, encoding="utf-8")
     print(report)
 
@@ -59,6 +59,7 @@ def table(
     drops: dict[str, list[tuple[float, float]]],
     seconds: dict[str, float],
     count: int,
+    source: str,
 ) -> str:
     ranked = sorted(names, key=lambda name: -float(np.mean([most for most, _ in drops[name]])))
     rows = []
@@ -68,7 +69,7 @@ def table(
         rows.append(f"| {name}{mark} | {most} | {least} | {seconds[name] / seconds['cat']:.1f} |")
     return f"""# Every method on the same texts
 
-`python benchmarks/methods.py TEXTS.tsv`, {count} texts of at least 8 words, {subject.title}.
+`python benchmarks/methods.py {source} --texts {count}`, texts of at least 8 words, {subject.title}.
 {platform.machine()}, {os.cpu_count()} cores. Mean and 95 % bootstrap interval over texts.
 
 | method | deletion, highest first (higher is better) | deletion, lowest first (lower is better) | cost |

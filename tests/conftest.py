@@ -16,11 +16,9 @@ install_import_hook(
             "ops",
             "trace",
             "perturb",
-            "lrp",
             "methods",
             "models.attention",
             "models.capture",
-            "models.interior",
             "models.probe",
         )
     ],

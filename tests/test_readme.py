@@ -74,7 +74,7 @@ def test_make_demo_explains_the_three_reviews() -> None:
         assert label in out
     for method in ("contrast-cat", "attcat", "gae", "integrated-gradients", "random"):
         assert out.count(method) == 3
-    assert run(["make", "-n", "--no-print-directory", "test", "READY="], ROOT).strip().endswith("pytest -q -n auto")
+    assert "pytest -q -n auto" in run(["make", "-n", "--no-print-directory", "test", "READY="], ROOT)
 
 
 def test_pip_install_brings_the_command_and_the_default_model(tmp_path: Path) -> None:

@@ -350,6 +350,9 @@ def test_where_no_head_qualifies_that_is_said_in_one_line(
     assert "0 of 9 heads" in built
     assert err.count("Mask-LRP then passes relevance through residual connections only") == 1
     assert run(capsys, "heads", "show", out) == (0, built, f"whichtoken: {NO_HEADS}\n")
+    for method, said in (("mask-lrp", f"whichtoken: {NO_HEADS}\n"), ("transatt", "")):
+        code, _, err = run(capsys, "explain", "slow film", "--model", model, "--heads", out, "--method", method)
+        assert (code, err) == (0, said)
 
 
 def test_heads_of_plain_texts_are_parsed_by_a_pipeline(
@@ -423,6 +426,8 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
         "there is no folder none; whichtoken references build makes it",
     ),
     "no heads": (["slow", "--method", "mask-lrp"], 2, "whichtoken heads build --conllu FILE --model "),
+    "heads as a setting": (["slow", "--method", "mask-lrp", "-o", "heads=x"], 2, "on the command line, --heads FILE"),
+    "too many masks": (["slow", "--method", "tis", "-o", "ratio=1.5"], 2, "above 0 and at most 1"),
     "no head mask": (
         ["slow", "--heads", "none.json"],
         2,

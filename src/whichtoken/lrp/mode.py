@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from threading import get_ident
 from typing import Any
@@ -151,10 +151,13 @@ def _ruled(rule: Rule, operation: Any, name: str, args: tuple[Any, ...], options
         raise NotImplementedError
     run = partial(in_place, rule, IN_PLACE[name]) if name in IN_PLACE else partial(rule, operation)
     try:
-        signature(rule).bind(operation, *args, **given)
+        _signature(rule).bind(operation, *args, **given)
     except TypeError:
         raise NotImplementedError from None
     return run(*args, **given)
+
+
+_signature = cache(signature)
 
 
 def _from_elsewhere(x: Tensor) -> bool:
