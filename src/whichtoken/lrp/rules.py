@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-Operation = Callable[..., Any]
+Operation = Callable[..., Tensor]
 Rule = Callable[..., Tensor]
 
 EPSILON = 1e-9
@@ -263,24 +263,24 @@ def total(operation: Operation, x: Tensor, dim: Any = None, keepdim: bool = Fals
 def ordinary_by_constant(operation: Operation, a: Any, b: Any) -> Tensor:
     if carries(b):
         raise NotImplementedError
-    return operation(a, b)  # type: ignore[no-any-return]
+    return operation(a, b)
 
 
 def ordinary(operation: Operation, *args: Any, **options: Any) -> Tensor:
     """The gradient itself."""
-    return operation(*args, **options)  # type: ignore[no-any-return]
+    return operation(*args, **options)
 
 
 def halved(operation: Operation, a: Any, b: Any) -> Tensor:
     """A product of two activations shares its relevance evenly: half the gradient to each."""
     if carries(a) and carries(b):
         a, b = applied(_Scale, a, 0.5), applied(_Scale, b, 0.5)
-    return operation(a, b)  # type: ignore[no-any-return]
+    return operation(a, b)
 
 
 def constant(operation: Operation, *args: Any, **options: Any) -> Tensor:
     """The result is taken as given."""
-    return operation(*args, **options).detach()  # type: ignore[no-any-return]
+    return operation(*args, **options).detach()
 
 
 def gate_constant(operation: Operation, a: Any, b: Any) -> Tensor:
@@ -290,7 +290,7 @@ def gate_constant(operation: Operation, a: Any, b: Any) -> Tensor:
         if len(gates) != 1:
             raise NotImplementedError
         a, b = (x.detach() if x is gates[0] else x for x in (a, b))
-    return operation(a, b)  # type: ignore[no-any-return]
+    return operation(a, b)
 
 
 def ratio(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -305,7 +305,7 @@ def activated(operation: Operation, *args: Any, **options: Any) -> Tensor:
     return applied(_Activated, operation(*args, **options))
 
 
-def layer_norm(  # as torch calls it
+def layer_norm(
     operation: Operation,
     x: Tensor,
     normalized_shape: Any,

@@ -56,11 +56,11 @@ def from_json(text: str) -> HeadMask:
     if made != ("HeadMask", SCHEMA):
         raise BadArtifact(f"expected a HeadMask of schema {SCHEMA}, found {made[0]} of schema {made[1]}")
     mask = _made(HeadMask, found, {"rule": _rule, "statistics": _statistics})
-    grids = {"syntactic": mask.syntactic, "positional": mask.positional, "added": mask.added}
+    grids: dict[str, Any] = {"syntactic": mask.syntactic, "positional": mask.positional, "added": mask.added}
     shape = (len(mask.syntactic), len(mask.syntactic[0]) if mask.syntactic else 0)
     if mask.statistics is not None:
-        grids |= {"offsets": mask.statistics.offsets, "offset_shares": mask.statistics.offset_shares}  # type: ignore[dict-item]
-        grids |= {f"shares of {r.name}": r.shares for r in mask.statistics.relations}  # type: ignore[misc]
+        grids |= {"offsets": mask.statistics.offsets, "offset_shares": mask.statistics.offset_shares}
+        grids |= {f"shares of {r.name}": r.shares for r in mask.statistics.relations}
     for name, grid in grids.items():
         if 0 in shape or len(grid) != shape[0] or any(len(row) != shape[1] for row in grid):
             raise BadArtifact(f"HeadMask: {name} has not one value for each of {shape[0]} x {shape[1]} heads")
