@@ -201,7 +201,8 @@ def test_attention_that_is_captured_bounds_the_batch(subject_of: SubjectOf, monk
     with subject.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
         wt.explain(subject, texts, ["gradient-x-input"])
         wt.explain(subject, texts, ["gae"])
-    assert rows == [6, 2, 2, 2]
+        wt.explain(subject, texts[:2], ["transatt"])  # the gradient of attention, and its relevance: as much again
+    assert rows == [6, 2, 2, 2, 1, 1, 1, 1]
 
 
 def test_many_texts_go_through_in_several_batches(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:

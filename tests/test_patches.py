@@ -60,6 +60,13 @@ def test_methods_that_cannot_read_images_say_so(name: str) -> None:
         wt.patch_scores(subject_of("vit"), pixels(), [name])
 
 
+def test_images_may_be_more_than_are_explained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = together()["transatt"]
+    monkeypatch.setattr("whichtoken.patches.IMAGES_AT_ONCE", 2)
+    found = wt.patch_scores(subject_of("vit"), pixels(), ["transatt"], target=1)["transatt"]
+    assert torch.allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_gradients_that_the_caller_switched_off_are_on() -> None:
     with torch.inference_mode():
         found = wt.patch_scores(subject_of("vit"), pixels() + 0, ["transatt"], target=1)["transatt"]

@@ -75,7 +75,8 @@ def _check(f: Field[Any], hint: Any, setting: str, value: Any) -> None:
         raise BadSetting(setting, value, "finite")
     if "least" in f.metadata and isinstance(value, int | float) and not value >= f.metadata["least"]:
         raise BadSetting(setting, value, f"at least {f.metadata['least']}")
-    shares = value if isinstance(value, tuple) else (value,) if isinstance(value, float) else None
+    alone = isinstance(value, int | float) and has_type(0.5, hint)  # a whole number may count something else
+    shares = value if isinstance(value, tuple) else (value,) if alone else None
     if f.metadata.get("shares") and shares is not None and not (shares and all(0 < v <= 1 for v in shares)):
         raise BadSetting(setting, value, "one or more numbers above 0 and at most 1")
 

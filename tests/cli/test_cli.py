@@ -427,7 +427,8 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     ),
     "no heads": (["slow", "--method", "mask-lrp"], 2, "whichtoken heads build --conllu FILE --model "),
     "heads as a setting": (["slow", "--method", "mask-lrp", "-o", "heads=x"], 2, "on the command line, --heads FILE"),
-    "too many masks": (["slow", "--method", "tis", "-o", "ratio=1.5"], 2, "above 0 and at most 1"),
+    "too many tokens": (["slow", "--method", "tis", "-o", "ratio=1.5"], 2, "above 0 and at most 1"),
+    "twice the tokens": (["slow", "--method", "tis", "-o", "ratio=2"], 2, "above 0 and at most 1"),
     "no head mask": (
         ["slow", "--heads", "none.json"],
         2,

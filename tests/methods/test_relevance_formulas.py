@@ -307,6 +307,15 @@ def test_tis_with_fewer_masks_than_features_clusters_them() -> None:
     assert not np.allclose(few, found("bert", "tis", n_masks=5, seed=1))
 
 
+def test_a_token_that_no_mask_keeps_has_the_lowest_score_of_tis() -> None:
+    from whichtoken.methods.tis import _mean_when_kept
+
+    kept = torch.tensor([[0, 1, 0, 1, 0], [0, 1, 1, 0, 0]]).bool()
+    free = torch.tensor([0, 1, 1, 1, 1]).bool()
+    found = _mean_when_kept(kept, torch.tensor([0.8, 0.2], dtype=torch.float64), free)
+    assert found.tolist() == pytest.approx([0, 0.5, 0.2, 0.8, 0.2])
+
+
 def test_the_centres_of_k_means_are_means_of_what_is_nearest() -> None:
     from whichtoken.methods.tis import _centres
 

@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = {
     name: kind
     for kind, names in {
         "linear": "linear addmm",
-        "matmul": "matmul __matmul__ __rmatmul__ bmm",
+        "matmul": "matmul __matmul__ bmm",
         "add": "add __add__ __radd__ add_",
         "multiply": "mul multiply __mul__ __rmul__ mul_",
         "divide": "div divide true_divide __truediv__ div_",
@@ -31,7 +31,7 @@ KINDS: Mapping[str, str] = {
         "softmax": "softmax",
         "layer_norm": "layer_norm",
         "rms_norm": "rms_norm",
-        "activation": "gelu relu silu tanh sigmoid elu leaky_relu mish hardswish softplus",
+        "activation": "gelu relu silu tanh",
         "negative": "neg negative __neg__",
     }.items()
     for name in names.split()
@@ -39,7 +39,7 @@ KINDS: Mapping[str, str] = {
 # Modules that compute in several steps what has one rule, by the names of their classes.
 MODULES: Mapping[str, str] = {
     "rms_norm": r"RMSNorm$|^T5LayerNorm$",
-    "activation": r"Activation$|^GELU|(GELU|SiLU|Swish|Mish)$",
+    "activation": r"Activation$|^GELU|(GELU|SiLU)$",
 }
 # What moves values without mixing them: the gradient puts relevance back where it came from.
 MOVES = frozenset(
@@ -52,8 +52,6 @@ MOVES = frozenset(
     )
     for name in names.split()
 )
-
-
 ONE_INPUT = frozenset({"linear", "layer_norm", "rms_norm"})  # their weights must be constants
 HOME = "whichtoken.lrp"
 # In place, also when written as `+=` and so on; each with the function that gives the same.

@@ -68,7 +68,7 @@ def contributions(trace: Trace) -> list[Float[Tensor, "batch query key"]]:
     return found
 
 
-def _nearness(  # all that a block is made of
+def _nearness(
     x: Float[Tensor, "batch key dim"],
     attention: Float[Tensor, "batch head query key"],
     moved: Float[Tensor, "batch head key dim"],

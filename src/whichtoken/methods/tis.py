@@ -43,12 +43,10 @@ class TIS(Method):
         free = trace.mask & ~trace.special & (trace.readout != 1)
         outputs = torch.cat(trace.value(Site.HIDDEN)[1:], -1)
         masks = [self._masks(features, row) for features, row in zip(outputs, free, strict=True)]
-        most = max(len(kept) for kept in masks)
-        patterns = torch.stack([torch.cat([kept, kept[:1].expand(most - len(kept), -1)]) for kept in masks])
-        answers = probe.keep_in_place(patterns)
+        answers = probe.keep_in_place(torch.stack(masks))
         scores = torch.zeros_like(trace.readout)
         for row, (kept, found) in enumerate(zip(masks, answers, strict=True)):
-            scores[row] = _mean_when_kept(kept, found[: len(kept)], free[row])
+            scores[row] = _mean_when_kept(kept, found, free[row])
         return Scores(minmax(scores, free), tuple({"masks": len(set(map(tuple, k.tolist())))} for k in masks))
 
     def _masks(self, features: Float[Tensor, "token dim"], free: Bool[Tensor, " token"]) -> Bool[Tensor, "n token"]:
