@@ -38,6 +38,8 @@ class Attribution:
     details: Mapping[str, Any] = field(default_factory=dict)
     layers: tuple[tuple[float, ...], ...] = ()  # if asked for: the terms of a method that is a sum over layers
     seconds: float = field(default=0.0, compare=False)  # this input's share of shared passes, and the method's own
+    # Passes of the model and shortened texts that it would have taken alone; the mean over the batch it was in.
+    evaluations: float = field(default=0.0, compare=False)
 
     def words(self) -> tuple[Word, ...]:
         """Words as slices of the texts; scores summed over their tokens, special tokens left out."""
@@ -87,6 +89,9 @@ class Curve:
     model: str
     revision: str
     n_cut: int
+    grid: str = "tenths"
+    level: str = "token"
+    searched: bool = False  # the method looked at deletion curves when it made its scores
     seconds: float = field(default=0.0, compare=False)
 
     def to_json(self) -> str:

@@ -1,0 +1,249 @@
+"""Plausibility: how far attributions agree with what people marked as the reason. No torch.
+
+This is not faithfulness, and is kept apart from it: people mark what would convince them, the model may go by something
+else, and a faithful explanation of a model that reasons oddly is not plausible. Nor does a plausible explanation say
+that the model reasons well. Metrics as in ERASER, DeYoung et al., ACL 2020; rationales of the Stanford Sentiment
+Treebank, Socher et al., EMNLP 2013.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from whichtoken.data import decoded
+from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.words import Span
+
+NEUTRAL = 2  # of the sentiments 0 (very negative) to 4 (very positive)
+_LEAF, _NODE = re.compile(r"\(([0-4])\s+([^\s()]+)\)"), re.compile(r"\([0-4](?:\s*\0)+\)")
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+
+
+@dataclass(frozen=True)
+class Rationale:
+    """What a person marked in a text as the reason for a label."""
+
+    texts: tuple[str, ...]  # one text, or the two of a pair
+    spans: tuple[tuple[int, int, int], ...]  # sequence, start, end: characters of texts[sequence]
+    label: str | int | None = None  # that it speaks for: a name, an index of the model's, or not known
+
+    def __post_init__(self) -> None:
+        for sequence, start, end in self.spans:
+            if not (0 <= sequence < len(self.texts) and 0 <= start < end <= len(self.texts[sequence])):
+                lengths = " and ".join(str(len(text)) for text in self.texts)
+                raise BadInput(
+                    f"a rationale marks characters {start} to {end} of text {sequence}, but the texts, counted from 0, "
+                    f"have {lengths} characters; give (sequence, start, end)"
+                )
+
+
+@dataclass(frozen=True)
+class SentimentTree:
+    """A sentence of the treebank, and what people said of it and of each of its words alone."""
+
+    words: tuple[str, ...]
+    word_sentiments: tuple[int, ...]  # 0 (very negative) to 4 (very positive)
+    sentiment: int
+    where: str = field(default="", compare=False)  # it was found: for errors
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def label(self) -> Literal["negative", "positive"] | None:
+        """The class in SST-2, which has none for neutral sentences."""
+        return None if self.sentiment == NEUTRAL else "negative" if self.sentiment < NEUTRAL else "positive"
+
+
+@dataclass(frozen=True)
+class Plausibility:
+    """Of one text, or a mean over texts; each 0 to 1, higher is better."""
+
+    token_f1: float
+    iou_f1: float
+    auprc: float
+
+
+class Scored(Protocol):
+    """Tokens with scores for a label; `Attribution` is one."""
+
+    @property
+    def texts(self) -> tuple[str, ...]: ...
+    @property
+    def spans(self) -> tuple[Span | None, ...]: ...
+    @property
+    def sequences(self) -> tuple[int | None, ...]: ...
+    @property
+    def scores(self) -> tuple[float, ...]: ...
+    @property
+    def label(self) -> str: ...
+
+
+def read_sst_trees(path: str | Path, split: str | None = None) -> Iterator[SentimentTree]:
+    """The trees of a file, one on each line, read as they are asked for; with a `split`, of `path`/`split`.txt.
+
+    Brackets and slashes are written as in ordinary text. BadInput names the file and the line.
+    """
+    file = Path(path).expanduser() / ("" if split is None else f"{split}.txt")
+    if not file.is_file():
+        raise BadInput(f"there is no file {file}; give a file of trees, or their folder and split='dev'")
+    return _trees(file)
+
+
+def sst_rationale(tree: SentimentTree, label: str | int) -> Rationale:
+    """The words that speak for a label by themselves: "negative" or 0, "positive" or 1, in upper or lower case."""
+    sides = {"negative": -1, "0": -1, "positive": 1, "1": 1}
+    side = sides.get(str(label).lower())
+    if side is None:
+        raise UnknownName("label of SST-2", label, sides)
+    spans, start = [], 0
+    for word, sentiment in zip(tree.words, tree.word_sentiments, strict=True):
+        if (sentiment - NEUTRAL) * side > 0:
+            spans.append((0, start, start + len(word)))
+        start += len(word) + 1
+    return Rationale((tree.text,), tuple(spans), label)
+
+
+def plausibility(attributions: Sequence[Scored], rationales: Sequence[Rationale]) -> list[Plausibility | None]:
+    """How far each attribution agrees with its rationale; None where no token lies in one, so that means leave it out.
+
+    Special tokens do not count. A text's highest tokens are chosen, at least one: as many as the mean share of tokens
+    that lie in a rationale, over all texts that have one. So give all texts of a data set together.
+    """
+    if len(attributions) != len(rationales):
+        raise UsageError(f"{len(attributions)} attributions and {len(rationales)} rationales; give as many of each")
+    content = [_content(attribution) for attribution in attributions]
+    gold = [_gold(*pair) for pair in zip(attributions, rationales, strict=True)]
+    shares = [len(marked) / len(tokens) for marked, tokens in zip(gold, content, strict=True) if marked]
+    share = sum(shares) / len(shares) if shares else 0.0
+    return [
+        _measured(attribution, tokens, marked, max(1, round(share * len(tokens)))) if marked else None
+        for attribution, tokens, marked in zip(attributions, content, gold, strict=True)
+    ]
+
+
+def mean_plausibility(found: Iterable[Plausibility | None]) -> Plausibility:
+    """Over the texts that have a rationale. ERASER's own IOU F1 is that of mean precision and recall instead."""
+    some = [one for one in found if one is not None]
+    if not some:
+        raise UsageError("none of the texts has a rationale, so there is no mean; give texts with marked words")
+    sums = (sum(one.token_f1 for one in some), sum(one.iou_f1 for one in some), sum(one.auprc for one in some))
+    return Plausibility(*(total / len(some) for total in sums))
+
+
+def top_tokens(scores: Sequence[float], k: int) -> tuple[int, ...]:
+    """Positions of the k highest scores, the highest first; ties by position."""
+    return tuple(np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")[:k].tolist())
+
+
+def runs(positions: Iterable[int]) -> tuple[Span, ...]:
+    """Consecutive positions as (start, end), the end left out."""
+    found: list[Span] = []
+    for position in sorted(set(positions)):
+        if found and found[-1][1] == position:
+            found[-1] = (found[-1][0], position + 1)
+        else:
+            found.append((position, position + 1))
+    return tuple(found)
+
+
+def token_f1(chosen: Collection[int], gold: Collection[int]) -> float:
+    """F1 of the chosen positions; 0.0 if there are none of either."""
+    both = len(set(chosen) & set(gold))
+    return 2 * both / (len(set(chosen)) + len(set(gold))) if both else 0.0
+
+
+def iou_f1(chosen_runs: Collection[Span], gold_runs: Collection[Span], threshold: float = 0.5) -> float:
+    """F1 of runs of tokens that match one of the other side: intersection / union is at least the threshold.
+
+    ERASER counts only chosen runs that match, also for recall. From 0.5 on, and if runs of a side do not touch, that is
+    the same, as no run can match two; below, their recall could exceed 1.
+    """
+    if not 0 < threshold <= 1:
+        raise BadSetting("threshold", threshold, "above 0, and at most 1")
+    matches = [(c, g) for c in chosen_runs for g in gold_runs if _iou(c, g) >= threshold]
+    if not matches:
+        return 0.0
+    precision = len({chosen for chosen, _ in matches}) / len(set(chosen_runs))
+    recall = len({gold for _, gold in matches}) / len(set(gold_runs))
+    return 2 * precision * recall / (precision + recall)
+
+
+def auprc(scores: Sequence[float], gold: Collection[int]) -> float:
+    """Area under the precision-recall curve by trapezoids, from precision 1 at recall 0; tied scores enter together."""
+    row, marked = np.asarray(scores, dtype=np.float64), set(gold)
+    if not marked or not marked <= set(range(len(row))):
+        raise UsageError(f"gold positions {sorted(marked)} of {len(row)} tokens; give at least one, counted from 0")
+    order = np.argsort(-row, kind="stable")
+    hits = np.cumsum(np.isin(order, list(marked)))
+    ranked = row[order]
+    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(row) - 1)  # of each group of tied scores
+    precision, recall = hits[last] / (last + 1), hits[last] / len(marked)
+    return float(np.trapezoid([1.0, *precision], [0.0, *recall]))
+
+
+def _measured(attribution: Scored, tokens: Sequence[int], gold: Collection[int], k: int) -> Plausibility:
+    scores = [attribution.scores[position] for position in tokens]
+    chosen = [tokens[i] for i in top_tokens(scores, k)]
+    marked = [i for i, position in enumerate(tokens) if position in gold]
+    return Plausibility(token_f1(chosen, gold), iou_f1(runs(chosen), runs(gold)), auprc(scores, marked))
+
+
+def _content(attribution: Scored) -> list[int]:
+    places = zip(attribution.sequences, attribution.spans, strict=True)
+    return [i for i, (sequence, span) in enumerate(places) if sequence is not None and span is not None]
+
+
+def _gold(attribution: Scored, rationale: Rationale) -> set[int]:
+    """Positions of the tokens that share a character with the rationale."""
+    if attribution.texts != rationale.texts:
+        raise UsageError(
+            f"an attribution of {attribution.texts!r:.60} was given a rationale of {rationale.texts!r:.60}; give "
+            "rationales in the order of the attributions"
+        )
+    label = rationale.label
+    if isinstance(label, str) and label.lower() != attribution.label.lower():
+        raise UsageError(
+            f"a rationale for {label!r} says nothing of an attribution to {attribution.label!r}; explain that label, "
+            "or rename the rationale's if they are two names of one"
+        )
+    places = zip(attribution.sequences, attribution.spans, strict=True)
+    return {
+        i
+        for i, (sequence, span) in enumerate(places)
+        if span is not None
+        and any(s == sequence and max(start, span[0]) < min(end, span[1]) for s, start, end in rationale.spans)
+    }
+
+
+def _iou(a: Span, b: Span) -> float:
+    both = max(0, min(a[1], b[1]) - max(a[0], b[0]))
+    return both / (a[1] - a[0] + b[1] - b[0] - both)
+
+
+def _trees(path: Path) -> Iterator[SentimentTree]:
+    try:
+        with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+            for number, line in enumerate(decoded(lines, str(path)), 1):
+                if line.strip():
+                    yield _tree(line.strip(), f"{path}, line {number}")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _tree(line: str, where: str) -> SentimentTree:
+    rest, shorter = line, _LEAF.sub("\0", line)  # which no line holds: `decoded` refuses it
+    while shorter != rest:
+        rest, shorter = shorter, _NODE.sub("\0", shorter)
+    if rest != "\0":
+        raise BadInput(
+            f"{where} is {line!r:.60}; expected one tree with sentiments 0 to 4, such as (3 (2 It) (4 works))"
+        )
+    leaves = _LEAF.findall(line)
+    words = tuple(re.sub(r"\\([/*])", r"\1", _BRACKETS.get(word, word)) for _, word in leaves)
+    return SentimentTree(words, tuple(int(sentiment) for sentiment, _ in leaves), int(line[1]), where)
