@@ -31,7 +31,7 @@ def mean_drops(
 
     The most relevant first, and the least relevant first.
     """
-    curves = [degrade(subject, attributions, order, perturbation) for order in ORDERS]
+    curves = [degrade(subject, attributions, perturbation or "delete", order) for order in ORDERS]
     return [(aopc(most), aopc(least)) for most, least in zip(*curves, strict=True)]
 
 

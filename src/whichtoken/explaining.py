@@ -6,7 +6,7 @@ the function.)
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from time import perf_counter
 from typing import Any, SupportsIndex, get_args
@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from whichtoken.errors import BadSetting, NotFinite
 from whichtoken.models import (
+    Answers,
     Batch,
     Document,
     LongTexts,
@@ -50,6 +51,7 @@ class _Job:
     long: LongTexts
     layers: bool
     revision: str
+    answers: Answers | None = None  # shared with whoever asks about the same texts
 
     def fits(self, rows: int, longest: int) -> bool:
         config = self.subject.model.config
@@ -92,6 +94,7 @@ class _Scored:
     details: Mapping[str, object]
     layers: tuple[tuple[float, ...], ...]
     seconds: float
+    evaluations: float
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,27 @@ def explain_each(
     layers: bool = False,
 ) -> Iterator[dict[str, Attribution]]:
     """As `explain`, one result after the other: inputs are read as they are needed and may be endless."""
+    return _each(_job(subject, methods, target, long, layers), as_inputs(inputs))
+
+
+def explain_with(
+    answers: Answers,
+    inputs: Iterable[str | tuple[str, str]],
+    methods: Iterable[str | Method],
+    target: Target | SupportsIndex | str | None = None,
+) -> list[dict[str, Attribution]]:
+    """As `explain`, sharing what was asked about these texts with whoever else uses the same `answers`."""
+    job = _job(answers.subject, methods, target, "truncate", False)
+    return list(_each(replace(job, answers=answers), as_inputs(inputs)))
+
+
+def _job(
+    subject: Subject,
+    methods: Iterable[str | Method],
+    target: Target | SupportsIndex | str | None,
+    long: LongTexts,
+    layers: bool,
+) -> _Job:
     if not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
     if long not in get_args(LongTexts):
@@ -138,8 +162,7 @@ def explain_each(
     wanted = as_target(target)
     check_target(wanted, subject.labels)
     chosen = chosen_methods(methods)
-    job = _Job(subject, chosen, passes(chosen.values()), wanted, long, layers, subject.fingerprint())
-    return _each(job, as_inputs(inputs))
+    return _Job(subject, chosen, passes(chosen.values()), wanted, long, layers, subject.fingerprint())
 
 
 def _each(job: _Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
@@ -205,7 +228,7 @@ def _answer(job: _Job, pieces: Sequence[_Piece], classes: Mapping[int, int]) -> 
     _check_logits(job, batch, numbers, trace.logits)
     goal = choose(trace.logits)
     probability = goal.probability(trace.logits, job.subject.link).tolist()
-    probe = ModelProbe(job.subject, batch, goal)
+    probe = ModelProbe(job.subject, batch, goal, answers=job.answers)
     scored = _score_view(job, View(), trace, probe, _Asked(numbers, perf_counter() - start, job.layers))
     for view in [view for view in job.passes if view != View()]:
         del trace  # two views need not be in memory together
@@ -224,7 +247,7 @@ def _score_view(job: _Job, view: View, trace: Trace, probe: ModelProbe, asked: _
 
 
 def _score(method: Method, trace: Trace, probe: ModelProbe, asked: _Asked) -> list[_Scored]:
-    start = perf_counter()
+    start, before = perf_counter(), probe.cost.sequences
     found = method(trace.restrict(method.needs), probe)
     lengths = trace.lengths.tolist()
     rows = [tokens[:length] for tokens, length in zip(found.tokens, lengths, strict=True)]
@@ -235,9 +258,10 @@ def _score(method: Method, trace: Trace, probe: ModelProbe, asked: _Asked) -> li
             at = _first_bad(trace) or "none of its tensors, so in the method itself"
             raise NotFinite(f"{method.label} gives NaN or infinite scores for input {number}; first found in {at}")
     seconds = (asked.seconds + perf_counter() - start) / len(rows)
+    own = 1 + len({rules for rules, _ in method.needs.relevance}) + (probe.cost.sequences - before) / len(rows)
     details: Sequence[Mapping[str, object]] = found.details or [{}] * len(rows)
     return [
-        _Scored(tuple(row.tolist()), dict(about), summands, seconds)
+        _Scored(tuple(row.tolist()), dict(about), summands, seconds, own)
         for row, about, summands in zip(rows, details, layers, strict=True)
     ]
 
@@ -296,6 +320,7 @@ def _attribution(job: _Job, key: str, document: Document, answers: Sequence[_Ans
         details=details,
         layers=parts[0].layers if single else _merged_layers(document, [part.layers for part in parts]),
         seconds=sum(part.seconds for part in parts),
+        evaluations=sum(part.evaluations for part in parts),
     )
 
 

@@ -1,5 +1,6 @@
 """Delete, Mask, Pad: from a pattern of kept tokens to the token ids that the model sees."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -53,7 +54,7 @@ class Pad:
     """Replace the tokens by the padding token, which the model still attends to (AttCAT's choice).
 
     Models that look for padding by id then see more than a blank: RoBERTa, XLM-R and MPNet give it no position, and a
-    decoder whose last token is replaced reads the one before.
+    decoder whose last token is replaced reads the one before. Curves refuse it for them.
     """
 
     def __call__(
@@ -66,3 +67,6 @@ def _replace(ids: Tensor, keep: Tensor, name: str, filler: int | None) -> tuple[
     if filler is None:
         raise BadSetting("replacement token", name, f"one that this tokenizer has, and it has no {name} token")
     return torch.where(keep, ids, filler), torch.arange(len(ids), device=ids.device)
+
+
+PERTURBATIONS: Mapping[str, Perturbation] = {"delete": Delete(), "mask": Mask(), "pad": Pad()}

@@ -48,6 +48,19 @@ def words_of(tokenized: Tokenized, scores: Sequence[float]) -> tuple[Word, ...]:
     return join_words(tokenized.texts, pieces)
 
 
+def word_groups(tokenized: Tokenized) -> tuple[tuple[int, ...], ...]:
+    """The tokens of each word, by position. White space goes with the word that follows it, if there is one."""
+    words = words_of(tokenized, [0.0] * len(tokenized.spans))
+    groups: list[list[int]] = [[] for _ in words]
+    for position, (sequence, span) in enumerate(zip(tokenized.sequences, tokenized.spans, strict=True)):
+        if sequence is None or span is None:
+            continue
+        mine = [i for i, word in enumerate(words) if word.sequence == sequence]
+        start = _trim(tokenized.texts[sequence], Piece(sequence, None, span, 0.0)).span[0]
+        groups[next((i for i in mine if start < words[i].span[1]), mine[-1])].append(position)
+    return tuple(tuple(group) for group in groups if group)
+
+
 def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...]:
     """Words in reading order. Their scores sum to those of the pieces; their spans do not overlap.
 

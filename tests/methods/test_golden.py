@@ -13,7 +13,10 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
-from whichtoken.models import Batch, ModelProbe, capture
+from whichtoken.bench.protocols import protocol
+from whichtoken.evaluating import Plan, as_text, degrade_text
+from whichtoken.metrics import per_step
+from whichtoken.models import Answers, Batch, ModelProbe, capture
 from whichtoken.targets import Goal
 from whichtoken.trace import Method, Site, needs
 
@@ -152,3 +155,27 @@ def test_the_mask_lrp_authors_grad_cam() -> None:
         RELEVANCE["masklrp.gradcam_baseline"],
     )
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("contrastcat", "contrast-cat@repo"),
+        ("attcat", "attcat@repo"),
+        ("rollout", "rollout@repo"),
+        ("gradsam", "grad-sam@repo"),
+    ],
+)
+def test_the_authors_deletion_curves(key: str, name: str) -> None:
+    """AOPC and log-odds at each of their nine steps, averaged over their test texts."""
+    subject = cat_tiny().with_references(authors_library())
+    texts = json.loads((GOLDEN / "cat_tiny" / "texts.json").read_text())["tests"]
+    plan = Plan(grid="ninths", shares_of="all", keep_last=True)
+    assert plan in protocol("contrast-cat").plans()
+    curves = []
+    for result in wt.explain(subject, texts, [name]):
+        found = list(result.values())
+        curves.append(degrade_text(as_text(found, Answers(subject)), found, [plan])[0][0])
+    for metric, expected in (("aopc", "aopc"), ("log-odds", "logodds")):
+        steps = torch.tensor([per_step(curve, metric)[1:] for curve in curves], dtype=torch.float64).mean(0)  # type: ignore[arg-type]
+        assert relative_error(steps.tolist(), EXPECTED["eval"][key][expected]) < 1e-9

@@ -1,5 +1,6 @@
 """Reading Hugging Face models: the only folder that imports transformers."""
 
+from whichtoken.models.answers import Answers, Tally
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Document, LongTexts, Row, as_inputs, batches, window_row
 from whichtoken.models.loading import load
@@ -7,12 +8,14 @@ from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject
 
 __all__ = [
+    "Answers",
     "Batch",
     "Document",
     "LongTexts",
     "ModelProbe",
     "Row",
     "Subject",
+    "Tally",
     "as_inputs",
     "batches",
     "capture",

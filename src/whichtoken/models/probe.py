@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadSetting, NoHeads, NotFinite, UsageError
+from whichtoken.models.answers import Answers
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Row, batches
 from whichtoken.models.library import library_for
@@ -21,6 +22,13 @@ from whichtoken.targets import Goal
 from whichtoken.trace import Needs, Site, Trace, needs
 
 
+@dataclass
+class Cost:
+    """How many sequences were asked about, as if nobody else had asked about them."""
+
+    sequences: int = 0
+
+
 @dataclass(frozen=True)
 class ModelProbe:
     """Bound to a batch and to what is explained of each of its rows."""
@@ -29,23 +37,25 @@ class ModelProbe:
     batch: Batch
     goal: Goal
     perturbation: Perturbation = field(default_factory=Delete)
+    answers: Answers | None = None  # to share with other probes; by default the probe's own
+    cost: Cost = field(default_factory=Cost, init=False, repr=False, compare=False)
 
-    # What was asked before, by this method or by another one of the same batch, is not asked again.
-    _left_by: dict[tuple[int, bytes], tuple[int, Row]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _known: dict[tuple[int, Row], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # Which sequence each pattern of each row leaves, worked out once.
+    _left_by: dict[tuple[int, bytes], Row] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _own: Answers = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_own", self.answers or Answers(self.subject))
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""
         if self.batch.pixels is not None:
             raise UsageError("patches of an image cannot be deleted as tokens of a text can; use another method")
         asked = [self._asked(row, of_row) for row, of_row in enumerate(patterns)]
-        new = dict.fromkeys(key for of_row in asked for key in of_row if key not in self._known)
-        self._evaluate(list(new))
-        found = [[self._known[key] for key in of_row] for of_row in asked]
-        dtype = torch.promote_types(self.subject.model.dtype, torch.float32)  # half precision is too coarse for drops
-        return torch.tensor(found, dtype=dtype, device=self.subject.device).view(patterns.shape[:2])
+        self.cost.sequences += sum(len(set(of_row)) for of_row in asked)
+        logits = self._own([sequence for of_row in asked for sequence in of_row])
+        owners = torch.arange(len(asked), device=logits.device).repeat_interleave(patterns.shape[1])
+        return self.goal.rows(owners).probability(logits, self.subject.link).view(patterns.shape[:2])
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct pattern is evaluated once: tokens are cut out behind the embeddings, where these hold all that
@@ -58,6 +68,7 @@ class ModelProbe:
 
     def _in_place(self, row: int, patterns: Bool[Tensor, "n token"]) -> Float[Tensor, " n"]:
         distinct, places = torch.unique(patterns[:, self.batch.mask[row]], dim=0, return_inverse=True)
+        self.cost.sequences += len(distinct)
         cut = self.subject.architecture.positions_in_embeddings
         sizes = distinct.sum(-1) if cut else torch.full((len(distinct),), distinct.shape[1])
         dtype = torch.promote_types(self.subject.model.dtype, torch.float32)
@@ -113,9 +124,10 @@ class ModelProbe:
         return blank.value(Site.EMBEDDINGS)[0]
 
     def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
+        self.cost.sequences += len(self.batch.ids)
         return capture(self.subject, self.batch, lambda logits: self.goal, needs, embeddings)
 
-    def _asked(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[tuple[int, Row]]:
+    def _asked(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[Row]:
         """What each pattern leaves; worked out once for each."""
         names = [(row, pattern.tobytes()) for pattern in patterns.cpu().numpy()]
         for name, pattern in zip(names, patterns, strict=True):
@@ -123,17 +135,16 @@ class ModelProbe:
                 self._left_by[name] = self._left(row, pattern)
         return [self._left_by[name] for name in names]
 
-    def _left(self, row: int, pattern: Tensor) -> tuple[int, Row]:
+    def _left(self, row: int, pattern: Tensor) -> Row:
         """What the model sees of a row when a pattern is kept."""
         real = self.batch.mask[row]
         ids, special = self.batch.ids[row][real], self.batch.special[row][real]
         left, origin = self.perturbation(ids, pattern[real] | special, self.subject.fillers)
-        sequence = Row(
+        return Row(
             ids=tuple(left.tolist()) or (self._nothing(),),
             types=tuple(self.batch.types[row][origin].tolist()) or (0,),
             special=tuple(special[origin].tolist()) or (True,),
         )
-        return row, sequence
 
     def _nothing(self) -> int:
         """What stands for an empty sequence where the tokenizer adds no special tokens (GPT-2)."""
@@ -145,13 +156,3 @@ class ModelProbe:
             tokenizer.unk_token_id,
         )
         return next((token for token in stand_ins if token is not None), 0)
-
-    def _evaluate(self, sequences: list[tuple[int, Row]]) -> None:
-        for group in batches([len(row.ids) for _, row in sequences], self.subject.fits):
-            logits = self.subject.logits(self.subject.batch([sequences[i][1] for i in group]))
-            if not logits.isfinite().all():
-                raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a shortened text")
-            owners = torch.tensor([sequences[i][0] for i in group], device=self.subject.device)
-            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            found = self.goal.rows(owners).probability(wide, self.subject.link)
-            self._known.update(zip((sequences[i] for i in group), found.tolist(), strict=True))

@@ -1,0 +1,164 @@
+"""Curves of perturbed texts: what the model says of them, against asking it directly."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+import whichtoken as wt
+from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.evaluating import Plan, as_text, degrade, degrade_text
+from whichtoken.models import Answers
+from whichtoken.perturb import Mask
+from whichtoken.records import Attribution
+
+SubjectOf = Callable[..., wt.Subject]
+TEXT = "The actors were won, but it is slow."
+
+
+def explained(subject: wt.Subject, *methods: str, **how: object) -> list[Attribution]:
+    return list(wt.explain(subject, [TEXT], methods, **how)[0].values())  # type: ignore[arg-type]
+
+
+def probability(subject: wt.Subject, tokens: list[str], label: str) -> float:
+    """Of what is left, asked of the model itself."""
+    ids = torch.tensor([subject.tokenizer.convert_tokens_to_ids(tokens)])
+    with torch.no_grad():
+        return float(subject.model(input_ids=ids).logits.softmax(-1)[0, subject.labels.index(label)])
+
+
+@pytest.mark.parametrize("order", ["morf", "lerf"])
+def test_a_curve_is_what_the_model_says_of_the_shortened_texts(order: str, subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    attribution = explained(subject, "attcat")[0]
+    curve = degrade(subject, [attribution], order=order)[0]  # type: ignore[arg-type]
+    content = range(1, len(attribution.tokens) - 1)
+    ranked = sorted(content, key=lambda i: -attribution.scores[i])
+    ranked = ranked if order == "morf" else ranked[::-1]
+    expected = []
+    for tenth in range(10):
+        gone = set(ranked[: round(tenth / 10 * len(content))])
+        left = [token for i, token in enumerate(attribution.tokens) if i not in gone]
+        expected.append(probability(subject, left, attribution.label))
+    assert curve.probability == pytest.approx(expected, rel=1e-9)
+    assert curve.probability[0] == pytest.approx(attribution.probability)
+    assert curve.removed == tuple(k / 10 for k in range(10))
+    assert (curve.order, curve.perturbation, curve.method) == (order, "delete", "attcat")
+
+
+def test_the_most_relevant_first_is_the_least_relevant_first_of_the_opposite(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    attribution = explained(subject, "attcat")[0]
+    opposite = replace(attribution, scores=tuple(-score for score in attribution.scores))
+    for how in ("delete", "mask", "pad"):
+        for grid in ("tenths", "ninths", "twentieths", "all"):
+            most = degrade(subject, [attribution], how, "morf", grid)[0]
+            least = degrade(subject, [opposite], how, "lerf", grid)[0]
+            assert most.probability == least.probability
+            assert (most.grid, most.perturbation) == (grid, how)
+
+
+def test_each_shortened_text_is_evaluated_once(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    attributions = explained(subject, "attcat", "gae", "random")
+    rows = 0
+
+    def count(module: object, arguments: object, output: object) -> None:
+        nonlocal rows
+        rows += len(output.logits)  # type: ignore[attr-defined]
+
+    with subject.model.register_forward_hook(count):
+        curves = degrade(subject, [*attributions, *attributions])
+    assert curves[:3] == curves[3:]
+    assert 10 <= rows <= 1 + 3 * 9
+
+
+def test_other_perturbations_and_contrasts(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    masked = degrade(subject, explained(subject, "attcat"), Mask())[0]
+    assert masked.perturbation == "mask"
+    attribution = explained(subject, "attcat", target=wt.Contrast("entailment", "neutral"))[0]
+    curve = degrade(subject, [attribution])[0]
+    assert curve.label == "entailment rather than neutral"
+    assert curve.probability[0] == pytest.approx(attribution.probability)
+
+
+def test_what_does_not_belong_together_is_refused(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    attribution = explained(subject, "attcat")[0]
+    assert degrade(subject, []) == []
+    with pytest.raises(UsageError, match="different texts or labels"):
+        as_text([attribution, replace(attribution, texts=("other",))], Answers(subject))
+    with pytest.raises(UsageError, match="of another model than tiny bert"):
+        degrade(subject_of("bert", labels=2), [attribution])
+    with pytest.raises(UsageError, match="other tokens than the model reads at once"):
+        degrade(subject, [replace(attribution, tokens=attribution.tokens[::-1])])
+    with pytest.raises(UsageError, match="label 'funny' is none of the model's: contradiction, entailment, neutral"):
+        degrade(subject, [replace(attribution, label="funny")])
+    with pytest.raises(BadSetting, match="the most relevant first"):
+        degrade(subject, [attribution], order="best")  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="level='letter'"):
+        degrade(subject, [attribution], level="letter")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="unknown perturbation 'burn'; known: delete, mask, pad"):
+        degrade(subject, [attribution], "burn")
+
+
+def test_attributions_of_many_texts_come_back_in_their_order(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    results = wt.explain(subject, ["It is slow.", TEXT], ["attcat", "gae"])
+    mixed = [results[1]["gae"], results[0]["attcat"], results[1]["attcat"], results[0]["gae"]]
+    together = degrade(subject, mixed)
+    for curve, one in zip(together, mixed, strict=True):
+        assert curve.probability == pytest.approx(degrade(subject, [one])[0].probability, rel=1e-9)
+    assert [curve.method for curve in together] == ["gae", "attcat", "attcat", "gae"]
+
+
+def test_words_go_as_one(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    attribution = wt.explain(subject, ["Charming actors were slow"], ["attcat"])[0]["attcat"]
+    words = attribution.words()
+    assert len(words) == 4 < len(attribution.tokens) - 2
+    curve = degrade(subject, [attribution], grid="all", level="word")[0]
+    left = sorted(words, key=lambda word: word.score)  # the lowest stays longest
+    for n_left, found in zip(range(4, 0, -1), curve.probability, strict=False):
+        kept = sorted(left[:n_left], key=lambda word: word.span)
+        text = " ".join(word.text for word in kept)
+        alone = wt.explain(subject, [text], ["random"], attribution.label)[0]["random"].probability
+        assert found == pytest.approx(alone, rel=1e-9)
+    assert curve.level == "word"
+
+
+def test_random_orders_are_the_same_for_every_method_and_follow_the_seed(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    attributions = explained(subject, "attcat", "gae")
+    first, second = degrade(subject, attributions, order="random", grid="all")
+    assert first.probability == second.probability
+    text = as_text(attributions, Answers(subject))
+    other = degrade_text(text, attributions[:1], [Plan("random", grid="all", seed=1)])[0][0]
+    assert other.probability != first.probability
+    assert other.probability[-1] == first.probability[-1]  # nothing is left, in whichever order
+
+
+def test_several_plans_share_what_they_ask(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    attributions = explained(subject, "attcat", "gae")
+    answers = Answers(subject)
+    text = as_text(attributions, answers)
+    plans = [Plan(order, grid=grid) for order in ("morf", "lerf") for grid in ("tenths", "all", "tenths")]
+    found = degrade_text(text, attributions, plans)
+    assert [len(curves) for curves in found] == [2] * 6
+    assert found[0] == found[2]
+    for plan, curves in zip(plans, found, strict=True):
+        for curve, alone in zip(curves, degrade(subject, attributions, order=plan.order, grid=plan.grid), strict=True):
+            assert curve.probability == pytest.approx(alone.probability, rel=1e-9)
+    n = len(text.content)
+    assert answers.tally.asked == 2 * 2 * (10 + 10 + n + 1)
+    assert answers.tally.evaluated <= 2 + 4 * (n - 1)  # the tenths of a text are among its single steps
+
+
+@pytest.mark.parametrize("kind", ["roberta", "mpnet", "xlm-roberta", "gpt2", "llama"])
+def test_padding_is_refused_where_the_model_looks_for_it(kind: str, subject_of: SubjectOf) -> None:
+    subject = subject_of(kind)
+    with pytest.raises(UnsupportedModel, match="use the perturbation 'mask' or 'delete'"):
+        degrade(subject, explained(subject, "random"), "pad")
