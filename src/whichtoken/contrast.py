@@ -58,6 +58,13 @@ def overlaps(
     return Overlaps(values, real, details)
 
 
+def no_overlaps(weights: Float[Tensor, "batch layer token dim"]) -> Overlaps:
+    """Without references: one map, from which nothing is taken away."""
+    batch, n_layers, n_tokens = weights.shape[:3]
+    real = torch.ones(batch, 1, dtype=torch.bool, device=weights.device)
+    return Overlaps(weights.new_zeros(batch, 1, n_layers, n_tokens), real, ({},) * batch)
+
+
 def _used(
     library: ReferenceLibrary, label: int, lengths: Int[Tensor, " batch"], choice: Choice
 ) -> Int[Tensor, "batch n"]:

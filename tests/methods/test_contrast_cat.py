@@ -74,14 +74,18 @@ def slow_contrast_cat(
     features = [h[0].detach().numpy() for h in out.hidden_states]
     grads = [h.grad[0].numpy() for h in out.hidden_states]
     maps = []
-    for reference in references:
-        other = stock.encoded(reference)
-        reference_pass = stock.run(other["input_ids"], other.get("token_type_ids"))
-        states = [h[0].detach().numpy() for h in reference_pass.hidden_states]
+    for reference in references[: method.n] or [None]:
+        states: list[Array] = [np.zeros((0, 0))] * len(features)  # no reference: nothing at any position
+        if reference is not None:
+            other = stock.encoded(reference)
+            reference_pass = stock.run(other["input_ids"], other.get("token_type_ids"))
+            states = [h[0].detach().numpy() for h in reference_pass.hidden_states]
         scores = []
         for j in range(n):
             total = 0.0
             for layer, attention in enumerate(attentions):
+                if method.depth is not None and layer < len(attentions) - method.depth:
+                    continue
                 heads = len(attention)
                 alpha = sum(attention[h, i, j] for h in range(heads) for i in range(n)) / (heads * n)
                 feature, grad, their = (x[layer + shift] for x in (features, grads, states))
@@ -155,6 +159,14 @@ def finished(scores: list[float], special: list[bool], method: Any) -> list[floa
         ("distilbert", 3, TEXT, {}),
         ("gpt2", 3, "The plot was dull.", {}),  # no special tokens, causal, the last token is read
         ("gpt2", 3, "The plot was dull.", {"preset": "repo"}),
+        ("bert", 3, TEXT, {"n": 2}),
+        ("bert", 3, TEXT, {"n": 0}),
+        ("bert", 3, PAIR, {"n": 0, "preset": "repo"}),
+        ("bert", 3, TEXT, {"n": 0, "depth": 2, "preset": "paper"}),
+        ("bert", 3, TEXT, {"depth": 1}),
+        ("bert", 3, TEXT, {"depth": 2, "refine": False}),
+        ("bert", 3, PAIR, {"depth": 2, "preset": "paper"}),
+        ("gpt2", 3, "The plot was dull.", {"depth": 1, "preset": "repo"}),
     ],
     ids=str,
 )
@@ -169,8 +181,8 @@ def test_the_formula_written_slowly(kind: str, labels: int, text: Any, settings:
     other = PAIR if text != PAIR else TEXT
     mine = wt.explain(subject, [other, text, "dull film"], [method], target=CLASS)[1][method.label]
     np.testing.assert_allclose(mine.scores, slow, rtol=0, atol=1e-9 * np.abs(slow).max())
-    assert mine.searched == method.refine
-    if method.refine:
+    assert mine.searched == (method.refine and method.n > 0)
+    if mine.searched:
         assert mine.details["drops"] == pytest.approx(drops, abs=1e-9)
         reached = [i for i, drop in enumerate(drops) if drop >= mine.details["threshold"] - 1e-12]
         assert mine.details["survivors"] == reached
@@ -199,6 +211,53 @@ def changed(library: ReferenceLibrary, change: Any) -> ReferenceLibrary:
 def library_of(subject: wt.Subject) -> ReferenceLibrary:
     assert subject.references is not None
     return subject.references
+
+
+@pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_no_reference_is_attcat_and_needs_no_library(preset: str, refine: bool) -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
+    method = wt.method("contrast-cat", preset, n=0, refine=refine)
+    mine, attcat = explained(subject, TEXT, method, wt.method("attcat", preset))
+    assert mine.scores == pytest.approx(attcat.scores, rel=1e-12)
+    assert not method.needs.asks
+    assert not mine.searched
+    assert mine.details == {}
+
+
+@pytest.mark.parametrize("settings", [{}, {"n": 0}, {"preset": "paper"}], ids=str)
+def test_layers_beyond_the_depth_add_nothing(settings: dict[str, Any]) -> None:
+    subject = subject_for()
+    # Every map reaches the threshold, so depth does not change which are averaged.
+    whole, *less = (wt.method("contrast-cat", threshold=-1.0, depth=depth, **settings) for depth in (None, 1, 2, 3))
+    rows = explained_layers(subject, whole)
+    assert len(rows) == subject.n_layers
+    for depth, method in enumerate(less, 1):
+        left_out = subject.n_layers - depth
+        np.testing.assert_allclose(explained_layers(subject, method)[left_out:], rows[left_out:], atol=1e-12)
+        assert not explained_layers(subject, method)[:left_out].any()
+        scores = explained(subject, TEXT, method)[0].scores
+        np.testing.assert_allclose(scores, rows[left_out:].sum(0), atol=1e-12)
+
+
+def explained_layers(subject: wt.Subject, method: Any) -> Array:
+    found = wt.explain(subject, [TEXT], [method], target=CLASS, layers=True)[0][method.label]
+    return np.array(found.layers)
+
+
+def test_a_depth_beyond_the_model_names_what_there_is() -> None:
+    with pytest.raises(BadSetting, match=r"depth=4 is not allowed; it must be at most 3: the model has 3 blocks"):
+        explained(subject_for(), TEXT, wt.method("contrast-cat", depth=4))
+
+
+def test_a_depth_reads_only_the_hidden_states_that_it_uses() -> None:
+    """A library of outputs holds the inputs of all blocks but the first."""
+    subject = with_references(wt.Subject(model_of("bert"), KINDS["bert"].tokenizer()), layers="outputs")
+    one = wt.method("contrast-cat", depth=2)
+    mine, same = explained(subject, TEXT, one)[0], explained(subject_for(), TEXT, one)[0]
+    assert mine.scores == pytest.approx(same.scores, rel=1e-12)
+    with pytest.raises(LibraryMismatch, match="reads 0 to 2"):
+        explained(subject, TEXT, wt.method("contrast-cat", depth=3))
 
 
 @pytest.mark.parametrize("refine", [True, False])
@@ -431,7 +490,9 @@ def test_layers_that_were_not_stored_are_named() -> None:
         ({"steps": (0.5, 2.0)}, "above 0 and at most 1"),
         ({"steps": ()}, "above 0 and at most 1"),
         ({"references": "a folder"}, "ReferenceLibrary"),
-        ({"n": 0}, "at least 1"),
+        ({"n": -1}, "at least 0"),
+        ({"depth": 0}, "at least 1"),
+        ({"depth": 1.5}, "of type int, or None"),
         ({"threshold": math.inf}, "finite"),
         ({"threshold": math.nan}, "finite"),
     ],

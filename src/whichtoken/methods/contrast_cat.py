@@ -4,7 +4,8 @@ Han et al., "Contrast-CAT", UAI 2025. For each reference r, a text that hardly a
 I_r[j] = sum_l alpha_l[j] < d z_c / d h_l[j], h_l[j] - R_r,l[j] >, AttCAT[j] minus what the gradient sees of R_r.
 Refined: tokens are deleted in the order of each map, and the maps whose mean drop of p_c is at least mean + one
 standard deviation over the maps are averaged. References come from a `ReferenceLibrary`: the subject's, or
-`references`: another one, or texts to make one of.
+`references`: another one, or texts to make one of. The paper's ablations: `n` = 0 is AttCAT, one map and no search;
+`depth` keeps the last layers only.
 
 Deviations, each a setting: `layers` and `mask_special` as in AttCAT; the code aligns by position, with zeros beyond a
 shorter reference (`align`), scales every map and their mean to 0..1 (`scale_maps`), deletes in nine steps of T/9,
@@ -17,8 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
+from torch import nn
 
-from whichtoken.contrast import Align, Choice, overlaps
+from whichtoken.contrast import Align, Choice, no_overlaps, overlaps
+from whichtoken.errors import BadSetting
 from whichtoken.ops import attended_gradient, layer_dot
 from whichtoken.references import ReferenceLibrary
 from whichtoken.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
@@ -30,8 +33,9 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 @dataclass(frozen=True)
 class ContrastCAT(Method):
     references: ReferenceLibrary | list[Any] | tuple[Any, ...] | None = None
-    n: int = field(default=30, metadata={"least": 1})
+    n: int = field(default=30, metadata={"least": 0})
     layers: Literal["inputs", "outputs"] = "inputs"
+    depth: int | None = field(default=None, metadata={"least": 1})
     mask_special: bool = False
     zero_special: bool = True
     align: Align = "position"
@@ -59,20 +63,25 @@ class ContrastCAT(Method):
 
     @property
     def needs(self) -> Needs:
-        asks = "references deletions" if self.refine else "references"
+        asks = "" if self.n == 0 else "references deletions" if self.refine else "references"
         return needs("hidden attention", "hidden", hide_special=self.mask_special, asks=asks)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        chosen = slice(0, -1) if self.layers == "inputs" else slice(1, None)
+        blocks = _last_blocks(len(trace.value(Site.ATTENTION)), self.depth)
+        shift = 0 if self.layers == "inputs" else 1
+        chosen = slice(blocks.start + shift, blocks.stop + shift)
         features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
-        weights = attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths)
-        choice = Choice(self.n, self.align, chosen)
-        found = overlaps(weights, trace, probe.references(self.references), choice)
+        weights = attended_gradient(trace.value(Site.ATTENTION)[blocks], grads, trace.lengths)
+        if self.n == 0:
+            found = no_overlaps(weights)
+        else:
+            found = overlaps(weights, trace, probe.references(self.references), Choice(self.n, self.align, chosen))
         how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
         own = layer_dot(weights, features)
         maps = Maps(own.sum(1)[:, None, :] - found.layers.sum(2), found.real, self.scale_maps)
-        combined = combine(maps, trace, probe, how if self.refine else None)
-        layers = own - torch.einsum("bmlt,bm->blt", found.layers, combined.shares)
+        combined = combine(maps, trace, probe, how if self.searched else None)
+        used = own - torch.einsum("bmlt,bm->blt", found.layers, combined.shares)
+        layers = nn.functional.pad(used, (0, 0, blocks.start, 0))  # a row for each block: one left out adds 0
         details = tuple({**about, **more} for about, more in zip(found.details, combined.details, strict=True))
         hidden = trace.special if self.zero_special else torch.zeros_like(trace.special)
         return Scores(
@@ -80,3 +89,9 @@ class ContrastCAT(Method):
             details,
             None if self.scale_maps else layers.masked_fill(hidden[:, None, :], 0),  # scaling is not a sum over layers
         )
+
+
+def _last_blocks(there: int, depth: int | None) -> slice:
+    if depth is not None and depth > there:
+        raise BadSetting("depth", depth, f"at most {there}: the model has {there} blocks")
+    return slice(there - (depth or there), there)

@@ -1,0 +1,160 @@
+"""Ablations: the variants of a method that a table compares to say which of its parts matter.
+
+Those of Contrast-CAT (Han et al., UAI 2025) and of Mask-LRP (Song et al. 2023), and "search", which is ours.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from whichtoken.data import BUFFER, Example, read_examples, shuffled
+from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
+from whichtoken.models import Subject
+from whichtoken.models.library import build_references
+from whichtoken.references import ReferenceLibrary
+from whichtoken.registry import method
+from whichtoken.syntax import HeadMask, all_heads, corrupt_heads, random_heads
+from whichtoken.trace import Method
+
+GAMMAS = (0.1, 0.01, 0.001)
+NUMBERS = (0, 1, 2, 5, 10, 20, 30)
+RATES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+RANDOM_MASKS = 3
+
+Variants = dict[str, Method]
+
+
+def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan: int | str = 2000) -> Variants:
+    """The variants of one ablation (`ABLATIONS`) by readable names, in the order of its table.
+
+    `train`: texts with labels, as `build_references` takes them, for the ablations that make libraries; the others
+    read the subject's own library or head mask. `scan`: how many texts of it are looked at, drawn by `seed`, or "all".
+    "n-references" has no row for more references than every class has.
+    """
+    if not isinstance(name, str) or name not in _KINDS:
+        raise UnknownName("ablation", name, _KINDS)
+    if not isinstance(subject, Subject):
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise BadSetting("seed", seed, "a whole number, at least 0")
+    if scan != "all" and (isinstance(scan, bool) or not isinstance(scan, int) or scan < 1):
+        raise BadSetting("scan", scan, "a number of texts, at least 1, or 'all'")
+    kind = _KINDS[name]
+    if not kind.needs_train:
+        return kind.variants(subject, _Given((), seed))
+    if train is None:
+        raise UsageError(
+            f"the ablation {name!r} makes reference libraries; give it texts like those that {subject.title} was "
+            f"trained on, with labels: ablation({name!r}, subject, train='train.tsv')"
+        )
+    drawn = islice(shuffled(read_examples(train), seed, BUFFER), None if scan == "all" else int(scan))
+    return kind.variants(subject, _Given(tuple(drawn), seed))
+
+
+def ladder(n_layers: int) -> tuple[int, ...]:
+    """1 to all; of more than 8 layers only every second one."""
+    if n_layers <= 8:
+        return tuple(range(1, n_layers + 1))
+    return tuple(sorted({1, *range(2, n_layers + 1, 2), n_layers}))
+
+
+@dataclass(frozen=True)
+class _Given:
+    examples: Sequence[Example]
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Kind:
+    about: str
+    needs_train: bool
+    variants: Callable[[Subject, _Given], Variants]
+
+
+def _reference_rule(subject: Subject, given: _Given) -> Variants:
+    found: Variants = {}
+    for rule in ("random", "same-class", "gamma"):
+        library = _library(subject, given, rule=rule)
+        found[f"rule={rule}"] = method("contrast-cat", references=library)
+        found[f"rule={rule}, refine=False"] = method("contrast-cat", references=library, refine=False)
+    return found
+
+
+def _gamma(subject: Subject, given: _Given) -> Variants:
+    libraries = {gamma: _library(subject, given, gamma=gamma) for gamma in GAMMAS}
+    return {f"gamma={gamma:g}": method("contrast-cat", references=libraries[gamma]) for gamma in GAMMAS}
+
+
+def _n_references(subject: Subject, given: _Given) -> Variants:
+    library = _own_library(subject)
+    there = min(n for label in range(len(subject.labels)) if (n := library.n_maps(label)))
+    return {f"n={n}": method("contrast-cat", n=n) for n in NUMBERS if n <= there}  # a row must not promise more
+
+
+def _depth(subject: Subject, given: _Given) -> Variants:
+    _own_library(subject)
+    return {f"depth={depth}": method("contrast-cat", depth=depth) for depth in ladder(subject.n_layers)}
+
+
+def _head_mask(subject: Subject, given: _Given) -> Variants:
+    mask = _own_heads(subject)
+    none, not_one = ((0,) * mask.n_heads,) * mask.n_layers, ((False,) * mask.n_heads,) * mask.n_layers
+    masks = {
+        "heads=measured": mask,
+        "heads=syntactic": replace(mask, positional=none, added=not_one, origin="syntactic only"),
+        "heads=positional": replace(mask, syntactic=none, added=not_one, origin="positional only"),
+    }
+    for seed in range(given.seed, given.seed + RANDOM_MASKS):
+        masks[f"heads=random, seed={seed}"] = random_heads(mask, seed)
+    masks["heads=all"] = all_heads(mask.n_layers, mask.n_heads, mask.model, mask.fingerprint)
+    return {key: method("mask-lrp", heads=chosen) for key, chosen in masks.items()}
+
+
+def _head_corruption(subject: Subject, given: _Given) -> Variants:
+    mask = _own_heads(subject)
+    return {f"corruption={rate:g}": method("mask-lrp", heads=corrupt_heads(mask, rate, given.seed)) for rate in RATES}
+
+
+def _search(subject: Subject, given: _Given) -> Variants:
+    _own_library(subject)
+    return {
+        "attcat": method("attcat"),
+        "contrast-cat, refine=False": method("contrast-cat", refine=False),
+        "refined-noise": method("refined-noise", seed=given.seed),
+        "contrast-cat": method("contrast-cat"),
+    }
+
+
+def _library(subject: Subject, given: _Given, **recipe: Any) -> ReferenceLibrary:
+    texts, labels = [example.texts for example in given.examples], [example.label for example in given.examples]
+    # Not scan="all": that finds the lowest there are, which are the same for any gamma.
+    return build_references(subject, texts, labels, scan="full", seed=None, **recipe)
+
+
+def _own_library(subject: Subject) -> ReferenceLibrary:
+    if subject.references is None:
+        raise NoReferences(subject.title)
+    return subject.references
+
+
+def _own_heads(subject: Subject) -> HeadMask:
+    if subject.heads is None:
+        raise NoHeads(subject.title)
+    if subject.heads.origin != "measured":
+        raise UsageError(f"this ablation starts from measured heads, as wt.build_heads finds them, not {subject.heads}")
+    return subject.heads
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "reference-rule": _Kind("contrast-cat: random, same-class or contrasting references", True, _reference_rule),
+    "gamma": _Kind("contrast-cat: how little references may activate the class", True, _gamma),
+    "n-references": _Kind("contrast-cat: how many references", False, _n_references),
+    "depth": _Kind("contrast-cat: how many layers, counted from the end", False, _depth),
+    "head-mask": _Kind("mask-lrp: measured, syntactic, positional, random or all heads", False, _head_mask),
+    "head-corruption": _Kind("mask-lrp: a share of the heads left out is added", False, _head_corruption),
+    "search": _Kind("contrast-cat: how much is contrast, how much is search", False, _search),
+}
+
+# What each is about, and whether it needs `train`.
+ABLATIONS: Mapping[str, tuple[str, bool]] = {name: (kind.about, kind.needs_train) for name, kind in _KINDS.items()}
