@@ -49,12 +49,12 @@ def plot_heads(mask: heads.Shown, path: str | Path) -> Path:
     if not hasattr(mask, "reasons"):
         raise UsageError(f"a {type(mask).__name__} is no head mask; wt.build_heads and wt.load_heads give one")
     where = checked(path)
-    return _written(_squares(mask), where)
+    return written(_squares(mask), where)
 
 
 def _save(rows: Sequence[Row], title: str, path: str | Path, line_before_last: bool) -> Path:
     where = checked(path)
-    return _written(_heat_map(rows, title, line_before_last), where)
+    return written(_heat_map(rows, title, line_before_last), where)
 
 
 def checked(path: str | Path) -> Path:
@@ -65,17 +65,23 @@ def checked(path: str | Path) -> Path:
     return where
 
 
-def _written(figure: Any, where: Path) -> Path:
-    drawn = BytesIO()
-    figure.savefig(drawn, format=where.suffix[1:].lower(), bbox_inches="tight", dpi=160)
-    return write_whole(where, drawn.getvalue())
+def written(figure: Any, where: Path) -> Path:
+    return write_whole(where, drawn(figure, where.suffix[1:].lower()))
+
+
+def drawn(figure: Any, kind: str) -> bytes:
+    """`kind`: png, svg or pdf."""
+    file = BytesIO()
+    figure.savefig(file, format=kind, bbox_inches="tight", dpi=160)
+    return file.getvalue()
 
 
 def _name(row: Row) -> str:
     return f"{row.name}{' *' if row.searched else ''}{f'  {row.remark}' if row.remark else ''}"
 
 
-def _figure(width: float, height: float) -> Any:
+def empty_figure(width: float, height: float) -> Any:
+    """Of so many inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -83,11 +89,18 @@ def _figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height))
 
 
+def for_and_against() -> Any:
+    """The colour map of signed shares, -1 to 1."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("whichtoken", [rgb_of(colour) for colour in (AGAINST, NEUTRAL, FOR)])
+
+
 def _squares(mask: heads.Shown) -> Any:
     found = heads.kinds(mask)
     n_layers, n_heads = len(found), len(found[0])
     size = 0.34 if max(n_layers, n_heads) <= 16 else 0.2  # inches of a square
-    figure = _figure(1.8 + size * n_heads, 1.0 + size * n_layers)
+    figure = empty_figure(1.8 + size * n_heads, 1.0 + size * n_layers)
     axes = figure.add_subplot()
     axes.imshow([[heads.COLOURS[kind] for kind in row] for row in found])
     axes.set_xticks(range(n_heads), range(1, n_heads + 1))
@@ -102,7 +115,7 @@ def _squares(mask: heads.Shown) -> Any:
     for y, row in enumerate(found):
         for x, kind in enumerate(row):
             if kind is not heads.Kind.NEITHER:
-                ground = _shares(ink_on(heads.COLOURS[kind]))
+                ground = rgb_of(ink_on(heads.COLOURS[kind]))
                 axes.text(x, y, heads.LETTERS[kind], ha="center", va="center", fontsize=8, color=ground)
     _legend(axes, heads.present(mask))
     return figure
@@ -111,27 +124,22 @@ def _squares(mask: heads.Shown) -> Any:
 def _legend(axes: Any, shown: Sequence[heads.Kind]) -> None:
     from matplotlib.patches import Patch
 
-    patches = [Patch(facecolor=_shares(heads.COLOURS[kind]), edgecolor="0.8", label=kind) for kind in shown]
+    patches = [Patch(facecolor=rgb_of(heads.COLOURS[kind]), edgecolor="0.8", label=kind) for kind in shown]
     axes.legend(
         handles=patches, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0, frameon=False, fontsize=8
     )
 
 
-def _shares(colour: Colour) -> tuple[float, ...]:
+def rgb_of(colour: Colour) -> tuple[float, ...]:
     return tuple(part / 255 for part in colour)
 
 
 def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
     words = [cell.text for cell in rows[0].cells]
-    figure = _figure(1.6 + 0.45 * len(words), 1.3 + 0.34 * len(rows))
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
-
+    figure = empty_figure(1.6 + 0.45 * len(words), 1.3 + 0.34 * len(rows))
     shares = [[cell.share for cell in row.cells] for row in rows]
-    ends = [_shares(colour) for colour in (AGAINST, NEUTRAL, FOR)]
     axes = figure.add_subplot()
-    image = axes.imshow(
-        shares, LinearSegmentedColormap.from_list("whichtoken", ends), Normalize(-1, 1), aspect="auto", rasterized=True
-    )
+    image = axes.imshow(shares, for_and_against(), vmin=-1, vmax=1, aspect="auto", rasterized=True)
     # A text may hold dollar signs, which are no formulas.
     axes.set_xticks(range(len(words)), words, rotation=60, ha="right", rotation_mode="anchor", parse_math=False)
     axes.set_yticks(range(len(rows)), [_name(row) for row in rows], parse_math=False)
@@ -143,7 +151,7 @@ def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
     for y, line in enumerate(shares):
         for x, share in enumerate(line):
             if abs(share) >= 0.25:
-                colour = _shares(ink(step_of(share)))
+                colour = rgb_of(ink(step_of(share)))
                 axes.text(x, y, f"{share:+.1f}", ha="center", va="center", fontsize=7, color=colour)
     bar = figure.colorbar(image, ax=axes, pad=0.02, ticks=(-1, 0, 1))
     bar.ax.set_yticklabels(["against", "", "for"])

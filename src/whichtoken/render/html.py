@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.render.palette import STEPS, ink, shade, step_of
-from whichtoken.render.rows import Level, Look, Results, panels
+from whichtoken.render.rows import Level, Look, Results, panels, visible
 from whichtoken.writing import write_whole
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -45,8 +45,7 @@ def fragment(results: Results) -> str:
 
 
 def _rendered(template: str, results: Results, look: Look) -> str:
-    environment, style = _environment(), style_sheet()
-    found = environment.get_template(template).render(panels=panels(results, look), look=look, style=style)
+    found = environment().get_template(template).render(panels=panels(results, look), look=look, style=style_sheet())
     return str(found)
 
 
@@ -57,34 +56,48 @@ def class_of(share: float) -> str:
 
 @cache
 def style_sheet() -> str:
+    return own("style.css") + shade_rules()
+
+
+def own(name: str) -> str:
+    """The text of a file of whichtoken's own."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@cache
+def shade_rules() -> str:
+    """For the classes of `class_of`."""
     rules = [
         f".whichtoken .{side}{step}{{background:{_rgb(shade(sign * step))};color:{_rgb(ink(sign * step))}}}"
         for side, sign in (("f", 1), ("a", -1))
         for step in range(1, STEPS + 1)
     ]
-    return (TEMPLATES / "style.css").read_text(encoding="utf-8") + "\n".join(rules) + "\n"
+    return "\n".join(rules) + "\n"
 
 
 @cache
-def _environment() -> Any:
+def environment() -> Any:
+    """Of all pages: everything is escaped but whichtoken's own style sheets and scripts."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["shade"] = class_of
-    environment.filters["own_style"] = Markup  # for whichtoken's own style sheet, and nothing else
-    environment.filters["hash"] = _hash
-    return environment
+    made.filters["shade"] = class_of
+    made.filters["own_style"] = Markup  # for whichtoken's own style sheet, and nothing else
+    made.filters["own_script"] = Markup  # likewise
+    made.filters["visible"] = visible
+    made.filters["hash"] = _hash
+    return made
 
 
-def _hash(style: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}'"
+def _hash(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 def _rgb(colour: tuple[int, int, int]) -> str:

@@ -1,18 +1,23 @@
 """Results in a terminal: words on coloured ground, or with numbers where there is no colour. The door of rich."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from textwrap import wrap
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from whichtoken.render import heads
+from whichtoken.render import bench_table, heads
 from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
 from whichtoken.render.rows import Look, Panel, Results, Row, panels, visible
+from whichtoken.tables import BenchTable
 
 SEARCHED = "*"
 SHOWN = 0.05  # shares below get no number
+LONGEST_NAME = 36  # of a method in the table of a benchmark
 
 
 def print_each(console: Console, results: Iterable[Results], look: Look) -> None:
@@ -72,6 +77,46 @@ def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tab
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     return table
+
+
+def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
+    """The first columns that fit, the first of all with intervals; the rest is said to be in the report."""
+    names = [Text(bench_table.name_of(line), style="dim" if line.control else "cyan") for line in table.lines]
+    for name in names:
+        name.truncate(LONGEST_NAME, overflow="ellipsis")
+    left = width - max((name.cell_len for name in names), default=0)
+    head, columns = ["method"], list[list[Text]]()
+    for title, entries in zip(bench_table.head(table)[1:], _by_column(table), strict=True):
+        cells = _bench_cells(entries, short=bool(columns))
+        needed = max((len(word) for word in title.split()), default=0)
+        needed = max([needed, *(cell.cell_len for cell in cells)])
+        left -= needed + 2
+        if left < 0 and columns:
+            break
+        head.append(escape("\n".join(wrap(title, needed))))
+        columns.append(cells)
+    parts: list[RenderableType] = [Text(visible(table.title), style="bold")]
+    parts += [Text(f"{visible(name)}: {visible(value)}", style="dim") for name, value in table.facts]
+    parts += [Text(), table_view(head, zip(names, *columns, strict=True)), Text()]
+    hidden = [visible(column.title) for column in table.columns[len(columns) :]]
+    if hidden:
+        parts.append(Text(f"{len(hidden)} more in the report: {', '.join(hidden)}"))
+    return Group(
+        *parts, *(Text(said, style="dim") for said in (*bench_table.legend(table), *map(visible, table.notes)))
+    )
+
+
+def _by_column(table: BenchTable) -> list[list[bench_table.Entry]]:
+    lines = bench_table.entries(table)
+    return [[line[number] for line in lines] for number in range(len(table.columns))]
+
+
+def _bench_cells(entries: Sequence[bench_table.Entry], short: bool) -> list[Text]:
+    widest = max((len(entry.mean) for entry in entries), default=0)
+    return [
+        Text(bench_table.text_of(replace(entry, mean=entry.mean.rjust(widest)), short), "bold" if entry.best else "")
+        for entry in entries
+    ]
 
 
 def heads_view(mask: heads.Shown) -> RenderableType:

@@ -1,0 +1,153 @@
+"""The table of a benchmark as text: what terminal, Markdown and page have in common. No torch."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from whichtoken.render.rows import visible
+from whichtoken.tables import BenchTable, Cell, Column, Line
+
+STAR = "*"
+DAGGER = "†"
+MARK = "•"
+DASH = "\N{EN DASH}"
+ARROWS = {"higher": "↑", "lower": "↓", "": ""}
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell as text. Where nothing was measured, the mean is a dash and all else is empty."""
+
+    mean: str = DASH
+    interval: str = ""
+    about: str = ""  # number of texts, and p
+    value: float | None = None  # to sort by
+    best: bool = False  # of its column
+    close: bool = False  # not significantly worse than the best
+    flattered: bool = False  # the method searched on what the column measures
+
+
+def head(table: BenchTable) -> list[str]:
+    return ["method", *(title_of(column) for column in table.columns)]
+
+
+def title_of(column: Column) -> str:
+    return " ".join(filter(None, (visible(column.title), ARROWS[column.better], DAGGER if column.flattered else "")))
+
+
+def name_of(line: Line) -> str:
+    return visible(line.method) + (f" {STAR}" if line.searched else "")
+
+
+def rows(table: BenchTable, short: bool = False) -> list[list[str]]:
+    """A name and a text for each column; `short`: without intervals."""
+    names = map(name_of, table.lines)
+    return [
+        [name, *(text_of(entry, short) for entry in found)] for name, found in zip(names, entries(table), strict=True)
+    ]
+
+
+def text_of(entry: Entry, short: bool = False) -> str:
+    mean = entry.mean + (DAGGER if entry.flattered else "")
+    return " ".join(filter(None, (mean, "" if short else entry.interval, MARK if entry.close else "")))
+
+
+def entries(table: BenchTable) -> list[list[Entry]]:
+    """line column"""
+    by_column = [list(_column_entries(column, table.lines)) for column in table.columns]
+    return [[found[number] for found in by_column] for number in range(len(table.lines))]
+
+
+def _column_entries(column: Column, lines: Sequence[Line]) -> Iterator[Entry]:
+    cells = [line.cells[column.name] for line in lines if column.name in line.cells]
+    finite = [cell.mean for cell in cells if isfinite(cell.mean)]
+    decimals, tested = _decimals(finite), bool(column.better) and _tested(column, lines)
+    best = (max if column.better == "higher" else min)(finite, default=None) if column.better else None
+    for line in lines:
+        cell = line.cells.get(column.name)
+        if cell is None:
+            yield Entry()
+            continue
+        low, mean, high = (f"{number:z,.{decimals}f}" for number in (cell.low, cell.mean, cell.high))
+        yield Entry(
+            mean=mean,
+            interval=f"[{low}, {high}]",
+            about=_about(cell),
+            value=cell.mean,
+            best=cell.mean == best,
+            # Without any test there is no mark: it would say of the others that they are significantly worse.
+            close=tested and (cell.mean == best if cell.p is None else cell.p >= SIGNIFICANT),
+            flattered=column.flattered and line.searched,
+        )
+
+
+def _tested(column: Column, lines: Sequence[Line]) -> bool:
+    return any(column.name in line.cells and line.cells[column.name].p is not None for line in lines)
+
+
+def _decimals(means: Sequence[float]) -> int:
+    """One number for a column, so that its points stand below one another."""
+    largest = max(map(abs, means), default=0.0)
+    return 0 if largest >= 10_000 else 1 if largest >= 100 else 5 if 0 < largest < 0.01 else 3
+
+
+def _about(cell: Cell) -> str:
+    n = f"{cell.n:,} text{'s' * (cell.n != 1)}"
+    return n if cell.p is None else f"{n}; p {'< 0.001' if cell.p < 0.001 else f'= {cell.p:.3f}'}"
+
+
+def legend(table: BenchTable) -> list[str]:
+    """What the marks in this table mean."""
+    judged = [column for column in table.columns if column.better]
+    directions = {column.better for column in judged}
+    flattered = any(column.flattered for column in table.columns)
+    found = ["[low, high]: 95 % bootstrap interval of the mean over texts"]
+    if directions:
+        found.append(", ".join(f"{ARROWS[way]} {way} is better" for way in sorted(directions)))
+        found.append(f"bold: the best of its column; {MARK} not significantly worse than that (p ≥ {SIGNIFICANT})")
+        if not all(_tested(column, table.lines) for column in judged):
+            found.append(f"columns without {MARK} were not tested")
+    if any(line.searched for line in table.lines):
+        found.append(f"{STAR} searched on the deletion curve before it answered")
+        if flattered:
+            found.append(f"{DAGGER} measures what searched methods ({STAR}) looked at, so these scores flatter them")
+    elif flattered:
+        found.append(f"{DAGGER} would flatter methods that search; this table has none")
+    return found
+
+
+def markdown(table: BenchTable) -> str:
+    """A section for GitHub: facts, table, what its marks and columns mean, notes."""
+    body = zip(table.lines, entries(table), strict=True)
+    lines = [_line([_escaped(title) for title in head(table)]), _line(["---", *("---:" for _ in table.columns)])]
+    lines += [_line([_escaped(name_of(line)), *map(_marked, found)]) for line, found in body]
+    abouts = [f"{title_of(column)}: {visible(column.about)}" for column in table.columns]
+    parts = [
+        f"## {_escaped(table.title)}",
+        _list([f"{name}: {value}" for name, value in table.facts]),
+        "\n".join(lines),
+        _list(legend(table)),
+        *(["Columns:", _list(abouts)] if abouts else []),
+        *(["Notes:", _list(table.notes)] if table.notes else []),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _list(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {_escaped(text)}" for text in texts)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _marked(entry: Entry) -> str:
+    return text_of(replace(entry, mean=f"**{entry.mean}**") if entry.best else entry)
+
+
+def _escaped(text: str) -> str:
+    """Entities where a backslash is not read by all: HTML, formulas, and what would end a cell."""
+    text = re.sub(r"[\\`*_\[\]~#]", r"\\\g<0>", visible(text))
+    return re.sub(r"[&<>|$]", lambda found: f"&#{ord(found[0])};", text)
