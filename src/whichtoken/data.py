@@ -47,7 +47,7 @@ def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] 
             raise BadInput(f"{name} is {value!r:.40}; expected the name of a column, or a list")
     named = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     wanted = Columns(named, labels if isinstance(labels, str) else None)
-    rows = _file_rows(Path(source).expanduser()) if isinstance(source, str | Path) else enumerate(_iterable(source))
+    rows = file_rows(Path(source).expanduser()) if isinstance(source, str | Path) else enumerate(_iterable(source))
     place = f"{source}, " if isinstance(source, str | Path) else ""
     found = _examples(rows, wanted, place)
     return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
@@ -142,7 +142,8 @@ def _with_labels(examples: Iterator[Example], labels: Iterable[Any]) -> Iterator
         raise BadInput("there are more labels than texts; give as many of each")
 
 
-def _file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a file, each with its line or number."""
     readers: dict[str, Callable[[Path], Iterator[tuple[int, Mapping[str, Any]]]]] = {
         ".csv": lambda path: _delimited(path, ",", csv.QUOTE_MINIMAL),
         ".tsv": lambda path: _delimited(path, "\t", csv.QUOTE_NONE),  # GLUE's files have quotes that mean nothing

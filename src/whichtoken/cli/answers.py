@@ -5,7 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,11 @@ from whichtoken.render.rows import visible
 from whichtoken.render.terminal import table_view
 
 if TYPE_CHECKING:
+    from whichtoken.bench.choosing import Choice
+    from whichtoken.cli.bench import BenchCall
     from whichtoken.models import Subject
     from whichtoken.references import ReferenceLibrary
+    from whichtoken.tables import BenchTable
 
 DELETION_NOTE = (
     "deletion: mean drop of the probability when 10, 20 .. 90 % of the tokens are deleted, the highest scores first; "
@@ -152,7 +155,7 @@ class Comparison:
             {
                 "method": name,
                 "searched": attribution.searched,
-                "metrics": {metric.name: metric.measure(self.curves[name]) for metric in METRICS.values()},
+                "metrics": {m.name: m.measure(self.curves[name]) for m in METRICS.values() if m.curve == "any"},
                 "curve": json.loads(self.curves[name].to_json()),
                 "attribution": json.loads(attribution.to_json()),
             }
@@ -169,6 +172,43 @@ def compared(subject: "Subject", texts: Texts, asked: Asked) -> Comparison:
     curves = dict(zip(result, degrade(subject, list(result.values())), strict=True))
     ranked = sorted(result, key=lambda name: -aopc(curves[name]))
     return Comparison({name: result[name] for name in ranked}, curves)
+
+
+def auto(subject: "Subject", texts: Texts, benchmark: Path | None) -> "Choice":
+    """The method that did best for this model, and why; said, because it may take a while to find out."""
+    from whichtoken.bench.choosing import best_method
+
+    choice = best_method(subject, texts, benchmark)
+    say(f"auto: {choice.why}")
+    return choice
+
+
+def with_reason(
+    results: Iterator[Mapping[str, Attribution]], choice: "Choice | None"
+) -> Iterator[Mapping[str, Attribution]]:
+    """Results that say why their method was chosen, if nobody named one."""
+    for result in results:
+        if choice is None:
+            yield result
+        else:
+            yield {key: replace(one, details={**one.details, "auto": choice.why}) for key, one in result.items()}
+
+
+def check_bench(out: Path | None) -> None:
+    if out is not None:
+        from whichtoken.bench.files import check_tools
+
+        check_tools()
+
+
+def opened_call(call: "BenchCall") -> "Subject":
+    return opened(call.model, *(None if path is None else Path(path) for path in (call.references, call.heads)))
+
+
+def bench_page(table: "BenchTable") -> RenderableType:
+    from whichtoken.render.terminal import bench_view
+
+    return bench_view(table)
 
 
 def method_list() -> RenderableType:

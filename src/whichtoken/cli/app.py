@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 
 import whichtoken
 from whichtoken.cli import answers
+from whichtoken.cli.bench import BenchCall, benchmark, call_from, changes_of, gates
 from whichtoken.cli.heads import NO_HEADS, Corpus, rule_settings, shipped
 from whichtoken.cli.inputs import built_methods, gather, wanted_target
 from whichtoken.cli.outputs import FORMATS, put, read_results, sink_of, write_results
@@ -100,7 +101,7 @@ def explain(
     model: Model = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="Names, separated by commas, with @preset if wanted; or all (see: methods)."),
+        typer.Option("--method", help="Names, separated by commas, with @preset if wanted; or all; or auto."),
     ] = None,
     target: Target = None,
     against: Against = None,
@@ -114,16 +115,21 @@ def explain(
     layers: Annotated[bool, typer.Option("--layers", help="Also what each layer adds, where there is that.")] = False,
     difference: Differences = False,
     numbers: Numbers = False,
+    benchmark_folder: Annotated[
+        Path | None, typer.Option("--benchmark", help="With --method auto: the folder that bench --out made.")
+    ] = None,
 ) -> None:
     found = gather(texts or [], pair, file, column or [])
     sink = sink_of(form, out, _look(level, difference, numbers), len(found))
     if out is not None and file is not None and out.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file of the texts; give another name")
-    methods = built_methods(method or DEFAULTS, settings or [])
+    built_methods(DEFAULTS if method in (None, "auto") else method, settings or [])  # errors before the model is loaded
     subject = answers.opened(model, references, heads)
+    why = answers.auto(subject, found, benchmark_folder) if method == "auto" else None
+    methods = built_methods(why.method if why else method or DEFAULTS, settings or [])
     chosen = answers.able(subject, methods) if method in (None, "all") else methods
     asked = answers.Asked(chosen, wanted_target(target, against), long, layers)
-    progress = write_results(answers.explained(subject, found, asked), sink)
+    progress = write_results(answers.with_reason(answers.explained(subject, found, asked), why), sink)
     if out is not None and progress.finished:
         answers.say(f"{progress.finished} of {len(found)} explained, in {out}")
     if progress.error is not None:
@@ -171,6 +177,86 @@ def _list(shown: RenderableType) -> None:
     """A pipe has no width, so lines stay whole."""
     console = Console()
     (console if console.is_terminal else Console(width=LINE)).print(shown)
+
+
+@app.command(
+    epilog=f"Interrupted, the same command goes on where it stopped. {DEBUG}",
+    help="Measure how faithful methods are on many texts: a table with intervals and tests, curves, a report.",
+)
+def bench(
+    data: Annotated[Path | None, typer.Option("--data", help="Texts: csv, tsv, jsonl, parquet or txt.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the results; a run goes on there.")] = None,
+    model: Model = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", help="Names, separated by commas; or all. By default all but the dearest."),
+    ] = None,
+    settings: Settings = None,
+    metrics: Annotated[str | None, typer.Option("--metrics", help="Names, separated by commas.")] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", help="recommended, or as a paper: contrast-cat, attcat, mask-lrp.")
+    ] = "recommended",
+    perturbation: Annotated[str | None, typer.Option("--perturbation", help="delete, mask, pad.")] = None,
+    order: Annotated[str | None, typer.Option("--order", help="morf, lerf, random.")] = None,
+    grid: Annotated[str | None, typer.Option("--grid", help="tenths, ninths, twentieths, all, eraser.")] = None,
+    level: Annotated[str | None, typer.Option("--level", help="Remove token by token, or word by word.")] = None,
+    min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Leave shorter texts out.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", help="Number of texts; by default all.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the sample.")] = None,
+    column: Columns = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
+    references: References = None,
+    heads: Heads = None,
+    controls: Annotated[bool, typer.Option(help="Also measure random and refined-noise.")] = True,
+    ablation: Annotated[
+        str | None, typer.Option("--ablation", help="Variants of one method instead; see the documentation.")
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option("--train", help="Texts with labels, for ablations that build libraries.")
+    ] = None,
+    attributions: Annotated[
+        Path | None, typer.Option("--attributions", help="Also scores made elsewhere, as JSON lines.")
+    ] = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option("--fail-under", metavar="METRIC=VALUE", help="Exit 1 if a method is worse; repeatable."),
+    ] = None,
+    spec: Annotated[Path | None, typer.Option("--spec", help="spec.json of a benchmark to make again.")] = None,
+) -> None:
+    checks, asked = gates(fail_under or []), {"metrics": metrics, "perturbations": perturbation, "orders": order}
+    more = {"grids": grid, "level": level, "min_tokens": min_tokens, "sample": sample, "seed": seed}
+    paths = [None if path is None else str(path) for path in (data, references, heads, train, attributions)]
+    call = (
+        call_from(spec, sample)
+        if spec is not None
+        else BenchCall(
+            data=paths[0],
+            column=tuple(column or ()),
+            label=label,
+            model=model,
+            references=paths[1],
+            heads=paths[2],
+            methods=methods,
+            settings=tuple(settings or ()),
+            protocol=protocol,
+            changes=changes_of({**asked, **more}),
+            controls=controls,
+            ablation=ablation,
+            train=paths[3],
+            attributions=paths[4],
+        )
+    )
+    call.made()  # a wrong word should not wait for the model
+    answers.check_bench(out)
+    table = benchmark(call, answers.opened_call(call), out)
+    _list(answers.bench_page(table))
+    if out is not None:
+        answers.say(f"written to {out}: report.html, table.md, results.parquet, curves.png, spec.json")
+    failed = [line for gate in checks for line in gate.failures(table)]
+    for line in failed:
+        answers.say(line)
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command(epilog=DEBUG, help="List the methods; or say more about one.")

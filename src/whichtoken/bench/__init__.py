@@ -1,0 +1,1 @@
+"""Benchmarks: methods x metrics on many texts, with intervals and tests, resumable; and what comes of them."""

@@ -1,0 +1,103 @@
+"""Scores made elsewhere (Captum, SHAP, Inseq ...), read from JSON lines and laid on the model's tokens.
+
+A line is {"text": ..., "method": ..., "scores": [...]} with, to say what the scores are of, "tokens": [...] as the
+model's tokenizer cuts them, with or without special tokens, or "spans": [[start, end], ...], characters of the text; a
+token then gets the score of the span that holds its first character. A pair has "texts": [a, b], and with spans
+"sequences": [0, 0, 1, ...]. "label", if there, must be the class that is measured. Lines that whichtoken wrote do as
+they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from whichtoken.data import check_texts, file_rows
+from whichtoken.errors import BadInput
+from whichtoken.models import Document, Subject
+from whichtoken.typed import has_type
+
+Inputs = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GivenScores:
+    scores: tuple[float, ...]  # one for each token that the model sees; 0 at special tokens that have none
+    label: str | None
+    where: str  # they were found
+
+
+Given = Mapping[Inputs, Mapping[str, GivenScores]]
+
+
+def read_given(path: Path, subject: Subject) -> dict[Inputs, dict[str, GivenScores]]:
+    """By text and method; BadInput names the file and line."""
+    found: dict[Inputs, dict[str, GivenScores]] = {}
+    for number, row in file_rows(path):
+        where = f"{path}, line {number}"
+        texts = check_texts(row.get("texts", row.get("text")), where)
+        name = row.get("method")
+        if not isinstance(name, str) or not name:
+            raise BadInput(f'{where}: no name of a method; give "method"')
+        if name in found.setdefault(texts, {}):
+            raise BadInput(f"{where}: {name} has scored this text before; give each text once for each method")
+        found[texts][name] = GivenScores(_scores(row, subject.encode([texts])[0], where), row.get("label"), where)
+    if not found:
+        raise BadInput(f"{path} has no attributions")
+    names = {name for methods in found.values() for name in methods}
+    for texts, methods in found.items():
+        if missing := names - methods.keys():
+            where = next(iter(methods.values())).where
+            raise BadInput(
+                f"{where}: {', '.join(sorted(missing))} has no scores of {texts[0][:40]!r}; score every text"
+            )
+    return found
+
+
+def _scores(row: Mapping[str, Any], document: Document, where: str) -> tuple[float, ...]:
+    scores = row.get("scores")
+    if not isinstance(scores, list) or not has_type(tuple(scores), tuple[float, ...]):
+        raise BadInput(f"{where}: scores is {scores!r:.40}; expected a list of numbers")
+    if not all(map(isfinite, scores)):
+        raise BadInput(f"{where}: some scores are NaN or infinite, which have no rank; give finite scores")
+    for name in ("tokens", "spans", "sequences"):
+        if not isinstance(row.get(name, []), list):
+            raise BadInput(f"{where}: {name} is {row[name]!r:.40}; expected a list")
+    window = document.windows[0]
+    tokens = [document.tokens[i] for i in window]
+    content = [place for place, i in enumerate(window) if document.sequences[i] is not None]
+    if "tokens" in row:
+        if len(row["tokens"]) != len(scores):
+            raise BadInput(f"{where}: {len(row['tokens'])} tokens, {len(scores)} scores; as many of each")
+        if row["tokens"] == tokens:
+            return tuple(map(float, scores))
+        if row["tokens"] == [tokens[place] for place in content]:
+            filled = dict(zip(content, scores, strict=True))
+            return tuple(float(filled.get(place, 0.0)) for place in range(len(tokens)))
+        raise BadInput(f"{where}: tokens are {row['tokens']!r:.60}, the model's are {tokens!r:.60}; give spans")
+    if "spans" not in row:
+        raise BadInput(f'{where}: no "tokens" and no "spans", so it is not known what the scores are of')
+    return _from_spans(row, scores, document, where)
+
+
+def _from_spans(row: Mapping[str, Any], scores: Sequence[float], document: Document, where: str) -> tuple[float, ...]:
+    spans = row["spans"]
+    sequences = row.get("sequences", [0] * len(spans))
+    if not len(spans) == len(scores) == len(sequences):
+        raise BadInput(
+            f"{where}: {len(spans)} spans, {len(sequences)} sequences, {len(scores)} scores; as many of each"
+        )
+    if not all(span is None or (isinstance(span, list) and has_type(tuple(span), tuple[int, int])) for span in spans):
+        raise BadInput(f"{where}: spans are {spans!r:.60}; expected [start, end] of each, or null")
+    placed = list(zip(sequences, spans, scores, strict=True))
+    found = []
+    for i in document.windows[0]:
+        sequence, own = document.sequences[i], document.spans[i]
+        held = [
+            score
+            for of, span, score in placed
+            if own is not None and span is not None and of == sequence and span[0] <= own[0] < span[1]
+        ]
+        found.append(float(held[0]) if held else 0.0)
+    return tuple(found)

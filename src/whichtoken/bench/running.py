@@ -1,0 +1,154 @@
+"""compare: measure methods on texts, part by part, each kept when it is finished; then the table."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from whichtoken.bench import remarks
+from whichtoken.bench.files import Folder
+from whichtoken.bench.measured import Part, every_text
+from whichtoken.bench.measuring import Bench, Task, measure, plan_name
+from whichtoken.bench.protocols import PROTOCOLS, Protocol, protocol
+from whichtoken.bench.summary import Asked, summarise
+from whichtoken.data import check_texts, read_examples
+from whichtoken.errors import BadInput, UnknownName
+from whichtoken.models import Subject
+from whichtoken.registry import chosen_methods
+from whichtoken.tables import BenchTable
+from whichtoken.targets import label_index
+from whichtoken.trace import Method, written
+from whichtoken.typed import check_settings
+
+AT_ONCE = 16  # texts that are measured, and kept, together
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a benchmark, in the order in which they are measured, and what names them."""
+
+    tasks: tuple[Task, ...]
+    n_found: int  # before short ones were left out and a sample was drawn
+    digest: str
+
+
+def compare(
+    subject: Subject,
+    texts: Any,
+    methods: Iterable[str | Method],
+    labels: Any = None,
+    protocol: str | Protocol = "recommended",
+    out: str | Path | None = None,
+) -> BenchTable:
+    """Measure how faithful methods are on texts: one table, with intervals and tests.
+
+    `texts`: a list, rows of a data set, or a file. `labels`: a list or the name of a column, for protocols that explain
+    the true class. `protocol`: a preset ("recommended", "contrast-cat", "attcat", "mask-lrp") or what `wt.protocol`
+    returns. `out`: a folder for the table, curves, figures and a report; a run that was interrupted goes on there.
+    """
+    chosen = chosen_protocol(protocol)
+    bench = Bench(subject, chosen_methods(methods), chosen)
+    return run(bench, gather(subject, read_examples(texts, labels), chosen), Folder.at(out), {})
+
+
+def chosen_protocol(given: str | Protocol) -> Protocol:
+    if isinstance(given, Protocol):
+        check_settings(Protocol, "protocol", vars(given))
+        return given
+    if given not in ("recommended", *PROTOCOLS):
+        raise UnknownName("protocol", given, ("recommended", *PROTOCOLS))
+    return protocol(given)
+
+
+def gather(
+    subject: Subject, examples: Iterable[Any], how: Protocol, only: Collection[tuple[str, ...]] | None = None
+) -> Texts:
+    """In an order drawn from the seed, so that a larger sample begins with a smaller one. `only`: of these texts."""
+    found, n_found, digest = [], 0, hashlib.sha256()
+    for row, example in enumerate(examples):
+        inputs = check_texts(example.texts, example.where)
+        n_found += 1
+        if only is not None and inputs not in only:
+            continue
+        label = None
+        if how.target == "gold":
+            if example.label is None:
+                raise BadInput(f"{example.where}: this protocol explains the true class, and there is no label")
+            label = label_index(example.label, subject.labels)
+        if len(subject.encode([inputs])[0].windows[0]) >= how.min_tokens:
+            found.append(Task(0, row, inputs, label))
+            digest.update(repr((inputs, label)).encode())
+    if not found:
+        scored = "" if only is None else " and was scored"
+        raise BadInput(f"none of the {n_found} texts has at least {how.min_tokens} tokens{scored}")
+    Random(how.seed).shuffle(found)
+    tasks = [replace(task, number=number) for number, task in enumerate(found[: how.sample])]
+    return Texts(tuple(tasks), n_found, digest.hexdigest())
+
+
+def run(bench: Bench, texts: Texts, folder: Folder | None, origin: Mapping[str, Any]) -> BenchTable:
+    """`origin`: what else the specification should hold, to make the same benchmark again."""
+    if folder is not None:
+        folder.claim(specification(bench, texts, origin), {"sample": bench.protocol.sample})
+    parts = list(_parts(bench, texts, folder))
+    table = table_of(bench, texts, parts)
+    if folder is not None:
+        folder.finish(table, every_text(parts))
+    return table
+
+
+def specification(bench: Bench, texts: Texts, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the numbers. The size of the sample does not: more texts can be added."""
+    settings = bench.protocol.to_dict()
+    del settings["sample"]
+    return {
+        "model": bench.subject.title,
+        "revision": bench.subject.fingerprint(),
+        "texts": texts.digest,
+        "methods": {
+            key: {"method": m.name, "settings": {k: written(v) for k, v in m.settings.items()}}
+            for key, m in bench.methods.items()
+        },
+        "protocol": settings,
+        **origin,
+    }
+
+
+def _parts(bench: Bench, texts: Texts, folder: Folder | None) -> Iterator[Part]:
+    groups = [texts.tasks[i : i + AT_ONCE] for i in range(0, len(texts.tasks), AT_ONCE)]
+    with tqdm(total=len(texts.tasks), desc="measuring", unit=" texts", disable=None, leave=False) as bar:
+        for group in groups:
+            name = f"{group[0].number:06d}-{group[-1].number:06d}"
+            part = None if folder is None else folder.read_part(name)
+            if part is not None:
+                bar.initial += len(group)  # so that the time left is judged by what this run did
+            else:
+                part = measure(bench, group)
+                if folder is not None:
+                    folder.keep_part(name, part)
+            bar.update(len(group))
+            yield part
+
+
+def table_of(bench: Bench, texts: Texts, parts: Sequence[Part]) -> BenchTable:
+    measured = every_text(parts)
+    if not measured:
+        raise BadInput(f"no text has a probability of at least {bench.protocol.min_probability}")
+    plans = tuple(plan_name(plan) for plan in bench.protocol.plans())
+    how = bench.protocol
+    table = summarise(measured, Asked(how.metrics, plans, how.absolute, how.kendall))
+    return replace(
+        table,
+        title=f"{bench.subject.title}: how faithful are {len(table.lines)} methods?",
+        facts=(
+            ("model", bench.subject.title),
+            ("revision", bench.subject.fingerprint()),
+            ("texts", f"{len(measured)} of {texts.n_found}, of at least {how.min_tokens} tokens, seed {how.seed}"),
+            *remarks.facts(how, measured, parts),
+        ),
+        notes=tuple(remarks.notes(table, measured)),
+    )

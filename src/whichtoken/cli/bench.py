@@ -1,0 +1,168 @@
+"""The command `bench`: from words to a benchmark, and from its table to an exit code."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whichtoken.cli.inputs import built_methods
+from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
+from whichtoken.tables import BenchTable
+
+if TYPE_CHECKING:
+    from whichtoken.bench.protocols import Protocol
+    from whichtoken.models import Subject
+
+
+@dataclass(frozen=True)
+class BenchCall:
+    """What the user asked for, in words; as `spec.json` keeps it, so that it can be asked for again."""
+
+    data: str | None
+    column: tuple[str, ...]
+    label: str | None
+    model: str | None
+    references: str | None
+    heads: str | None
+    methods: str | None
+    settings: tuple[str, ...]
+    protocol: str
+    changes: Mapping[str, Any]  # of the protocol
+    controls: bool
+    ablation: str | None
+    train: str | None
+    attributions: str | None
+
+    def __post_init__(self) -> None:
+        if self.data is None and self.attributions is None:
+            raise UsageError("give the texts to measure on: --data FILE; or --attributions FILE, which holds its own")
+        if self.ablation is not None and (self.methods is not None or self.settings):
+            raise UsageError("--ablation has methods of its own; leave --methods and -o out")
+        if self.train is not None and self.ablation is None:
+            raise UsageError("--train is for ablations that build reference libraries; give --ablation too")
+        for path in (self.data, self.train, self.attributions):
+            if path is not None and not Path(path).is_file():
+                raise UsageError(f"there is no file {path}")
+
+    def made(self) -> "Protocol":
+        from whichtoken.bench.protocols import protocol
+
+        return protocol(self.protocol, **self.changes)
+
+    def origin(self) -> dict[str, Any]:
+        """For `spec.json`: the paths and words that the rest of it was made from."""
+        made = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        changes = {key: value for key, value in self.changes.items() if key != "sample"}
+        return {"call": {**made, "changes": changes}}
+
+
+def call_from(path: Path, sample: int | None) -> BenchCall:
+    """That of a `spec.json`, to make the same benchmark again."""
+    from whichtoken.bench.files import read_spec
+
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    spec = read_spec(path)
+    call = spec.get("call")
+    if not isinstance(call, dict):
+        raise BadArtifact(
+            f"{path} was not written by `whichtoken bench`, so the paths of model and texts are not in it"
+        )
+    size = spec.get("sample") if sample is None else sample
+    try:
+        changes = {**call["changes"], **({} if size is None else {"sample": size})}
+        words: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in call.items()}
+        return BenchCall(**(words | {"changes": changes}))
+    except (KeyError, TypeError) as error:
+        raise BadArtifact(f"{path} holds no call of `whichtoken bench`: {error!r}") from error
+
+
+def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTable:
+    from whichtoken.bench.files import Folder
+    from whichtoken.bench.imported import read_given
+    from whichtoken.bench.measuring import Bench
+    from whichtoken.bench.running import gather, run
+    from whichtoken.data import Example, read_examples
+
+    how = call.made()
+    given = {} if call.attributions is None else read_given(Path(call.attributions), subject)
+    names = {name for of_text in given.values() for name in of_text}
+    methods = chosen(call, subject, names)
+    if twice := sorted(names & methods.keys()):
+        raise UsageError(f"{', '.join(twice)}: measured here and scored in {call.attributions}; rename it there")
+    bench = Bench(subject, methods, how, given)
+    if call.data is None:
+        examples: Any = [Example(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(given)]
+    else:
+        examples = read_examples(call.data, call.label, list(call.column) or None)
+    texts = gather(subject, examples, how, given or None)
+    return run(bench, texts, Folder.at(out), call.origin())
+
+
+def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[str, Any]:
+    """By the name that tables show; `given`: names of what was scored elsewhere."""
+    from whichtoken.ablations import ablation
+    from whichtoken.bench.choosing import able, usual_methods
+    from whichtoken.bench.summary import CONTROLS
+    from whichtoken.registry import method
+
+    if call.ablation is not None:
+        return ablation(call.ablation, subject, call.train)
+    words, names = list(call.settings), call.methods
+    if names is None and call.attributions is None:
+        names = ",".join(usual_methods(subject))
+    built = built_methods(names, words) if names is not None else []
+    if names == "all":
+        built = [one for one in built if able(subject, one)]
+    found = {one.label: one for one in built}
+    if call.controls or not found:
+        found |= {name: method(name) for name in CONTROLS if name not in {*found, *given}}
+    return found
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A value that every method must reach, controls excepted."""
+
+    metric: str
+    least: float
+
+    def failures(self, table: BenchTable) -> list[str]:
+        columns = [c for c in table.columns if self.metric in (c.name, c.name.split(" ")[0])]
+        if not columns:
+            raise UnknownName("metric of --fail-under", self.metric, [column.name for column in table.columns])
+        column = columns[0]
+        sign = -1 if column.better == "lower" else 1
+        relation = "above" if column.better == "lower" else "below"
+        judged = [line for line in table.lines if not line.control and column.name in line.cells]
+        values = {line.method: line.cells[column.name].mean for line in judged}
+        return [
+            f"{method}: {column.title} is {value:.3f}, {relation} {self.least:g}"
+            for method, value in values.items()
+            if sign * value < sign * self.least
+        ]
+
+
+def gates(words: Sequence[str]) -> list[Gate]:
+    found = []
+    for word in words:
+        metric, _, value = word.partition("=")
+        try:
+            gate = Gate(metric.strip(), float(value))
+        except ValueError:
+            gate = Gate(metric, nan)
+        if isnan(gate.least):
+            raise BadSetting("--fail-under", word, "metric=number, such as aopc=0.4")
+        found.append(gate)
+    return found
+
+
+def changes_of(words: Mapping[str, str | int | None]) -> dict[str, Any]:
+    """Options that change the protocol: lists are separated by commas."""
+    lists = ("perturbations", "orders", "grids", "metrics")
+    return {
+        name: tuple(part.strip() for part in str(value).split(",") if part.strip()) if name in lists else value
+        for name, value in words.items()
+        if value is not None
+    }
