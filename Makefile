@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check format bench catalogue pictures clean
+.PHONY: demo test check format bench results catalogue pictures clean
 
 demo: $(READY)          ## explain three reviews with the model that comes with whichtoken
 	$(BIN)/whichtoken explain \
@@ -28,6 +28,9 @@ format: $(READY)        ## put the code into the form that `check` wants
 bench: $(READY)         ## speed ratios on this machine, written to benchmarks/results/
 	@$(BIN)/python benchmarks/single_pass.py
 	@$(BIN)/python benchmarks/contrast_cat.py
+
+results: $(READY)       ## docs/results.md, from the benchmarks stored in benchmarks/runs/
+	@$(BIN)/python benchmarks/results.py
 
 catalogue: $(READY)     ## the list of methods that `whichtoken methods` shows
 	@$(BIN)/python -m whichtoken.catalogue

@@ -24,6 +24,7 @@ class Task:
     number: int
     row: int
     texts: tuple[str, ...]
+    n_tokens: int
     label: int | None = None  # the class to explain; None: the predicted one
 
 
@@ -86,7 +87,7 @@ def _explained(
         inputs = [tasks[i].texts for i in places]
         results = explain_with(answers, inputs, bench.methods.values(), label)  # type: ignore[arg-type]
         for i, result in zip(places, results, strict=True):
-            found[i] = dict(zip(bench.methods, result.values(), strict=True))
+            found[i] = {name: result[method.label] for name, method in bench.methods.items()}
     return [found[i] for i in range(len(tasks))]
 
 

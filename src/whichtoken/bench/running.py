@@ -24,7 +24,7 @@ from whichtoken.targets import label_index
 from whichtoken.trace import Method, written
 from whichtoken.typed import check_settings
 
-AT_ONCE = 16  # texts that are measured, and kept, together
+TEXTS_AT_ONCE, TOKENS_AT_ONCE = 16, 1024  # that are measured, and kept, together: what a killed run can lose
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,9 @@ def gather(
             if example.label is None:
                 raise BadInput(f"{example.where}: this protocol explains the true class, and there is no label")
             label = label_index(example.label, subject.labels)
-        if len(subject.encode([inputs])[0].windows[0]) >= how.min_tokens:
-            found.append(Task(0, row, inputs, label))
+        n_tokens = len(subject.encode([inputs])[0].windows[0])
+        if n_tokens >= how.min_tokens:
+            found.append(Task(0, row, inputs, n_tokens, label))
             digest.update(repr((inputs, label)).encode())
     if not found:
         scored = "" if only is None else " and was scored"
@@ -119,19 +120,30 @@ def specification(bench: Bench, texts: Texts, origin: Mapping[str, Any]) -> dict
 
 
 def _parts(bench: Bench, texts: Texts, folder: Folder | None) -> Iterator[Part]:
-    groups = [texts.tasks[i : i + AT_ONCE] for i in range(0, len(texts.tasks), AT_ONCE)]
     with tqdm(total=len(texts.tasks), desc="measuring", unit=" texts", disable=None, leave=False) as bar:
-        for group in groups:
+        for group in _groups(texts.tasks):
             name = f"{group[0].number:06d}-{group[-1].number:06d}"
             part = None if folder is None else folder.read_part(name)
             if part is not None:
-                bar.initial += len(group)  # so that the time left is judged by what this run did
+                if not bar.disable:  # away from a terminal a bar has no such field
+                    bar.initial += len(group)  # so that the time left is judged by what this run did
             else:
                 part = measure(bench, group)
                 if folder is not None:
                     folder.keep_part(name, part)
             bar.update(len(group))
             yield part
+
+
+def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """In their order, so that those of a larger sample begin with those of a smaller one."""
+    group: list[Task] = []
+    for task in tasks:
+        if len(group) == TEXTS_AT_ONCE or (group and sum(t.n_tokens for t in group) + task.n_tokens > TOKENS_AT_ONCE):
+            yield group
+            group = []
+        group.append(task)
+    yield group
 
 
 def table_of(bench: Bench, texts: Texts, parts: Sequence[Part]) -> BenchTable:

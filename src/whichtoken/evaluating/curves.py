@@ -78,10 +78,10 @@ def degrade_text(text: Text, attributions: Sequence[Attribution], plans: Sequenc
     places: list[tuple[Perturbation, int, Steps]] = []
     for plan in plans:
         for attribution in attributions:
-            steps = _steps(text, plan)
+            steps, kept = kept_tokens(text, attribution, plan)
             patterns = asked.setdefault(plan.perturbation, [])
             places.append((plan.perturbation, len(patterns), steps))
-            patterns += _patterns(text, attribution, plan, steps.counts)
+            patterns += kept
     known = {how: text.keep(torch.stack(patterns), how) for how, patterns in asked.items()}
     seconds = (perf_counter() - start) / len(places)
     curves = [
@@ -121,21 +121,17 @@ def units_of(text: Text, level: Level) -> list[tuple[int, ...]]:
     return list(text.words) if level == "word" else [(i,) for i in text.content]
 
 
-def _steps(text: Text, plan: Plan) -> Steps:
-    units = units_of(text, plan.level)
-    total = len(units) + (text.n_tokens - len(text.content) if plan.shares_of == "all" else 0)
-    return steps_of(plan.grid, total, keeps_top=plan.order == "lerf")
-
-
-def _patterns(text: Text, attribution: Attribution, plan: Plan, counts: Sequence[int]) -> list[Tensor]:
-    """Which tokens each step keeps. Ties fall by position; the two orders are each other's reverse."""
-    ranked = _ranked(text, attribution, plan)
+def kept_tokens(text: Text, attribution: Attribution, plan: Plan) -> tuple[Steps, list[Tensor]]:
+    """The steps, and which tokens each keeps. Ties fall by position; the two orders are each other's reverse."""
+    n_units = len(units_of(text, plan.level))
+    total = n_units + (text.n_tokens - len(text.content) if plan.shares_of == "all" else 0)
+    steps, ranked = steps_of(plan.grid, total, keeps_top=plan.order == "lerf"), _ranked(text, attribution, plan)
     found = []
-    for count in counts:
+    for count in steps.counts:
         kept = torch.ones(text.n_tokens, dtype=torch.bool)
         kept[[i for unit in ranked[:count] for i in unit]] = False
         found.append(kept)
-    return found
+    return steps, found
 
 
 def _ranked(text: Text, attribution: Attribution, plan: Plan) -> list[tuple[int, ...]]:

@@ -1,0 +1,287 @@
+"""docs/results.md, written from the benchmarks in benchmarks/runs: `make results`.
+
+Each folder there was made by the command that its spec.json holds, and the page shows it. Every number on the page is
+read from a stored table; sentences that compare are computed, so that they stay true when a run is made again.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import whichtoken as wt
+from whichtoken.tables import BenchTable, Cell
+
+RUNS = Path(__file__).parent / "runs"
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "results.md"
+
+D, M = "delete morf tenths", "mask morf tenths"
+DELETION = {
+    "AOPC, highest first ↑": f"aopc {D}",
+    "AOPC, lowest first ↓": "aopc delete lerf tenths",
+    "log-odds, highest first ↓": f"log-odds {D}",
+    "log-odds, lowest first ↑": "log-odds delete lerf tenths",
+}
+MASK = {"AOPC by mask, highest first ↑": f"aopc {M}", "AOPC by mask, lowest first ↓": "aopc mask lerf tenths"}
+NORMALISED = {"normalised AOPC ↑": f"normalised-aopc {D}", "Kendall between classes ↓": "kendall"}
+COST = {"seconds": "seconds", "evaluations": "evaluations"}
+
+# What the papers say. The areas are Contrast-CAT's Table 1; the means over the nine steps were read off its figure of
+# curves. BERT-base models that are not ours, all of SST-2's validation set, 2,000 texts each of the others.
+PAPER_AREAS = {"SST-2": (0.654, 0.157), "Yelp": (0.687, 0.131), "IMDB": (0.738, 0.101)}
+PAPER_MEANS = {
+    "SST-2": {"contrast-cat": (0.53, -2.20), "attcat": (0.39, -1.53)},
+    "Yelp": {"contrast-cat": (0.63, -4.46), "attcat": (0.44, -3.08)},
+    "IMDB": {"contrast-cat": (0.67, -4.61), "attcat": (0.58, -3.99)},
+}
+
+
+def main() -> None:
+    PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
+    print(f"written to {PAGE}")
+
+
+def page() -> Iterator[str]:
+    yield INTRODUCTION
+    for name, heading in (
+        ("sst2", "SST-2 dev, default model: every sentence of at least 10 tokens"),
+        ("sst2-every", "SST-2 dev, default model, every method: also by mask, normalised, between classes"),
+        ("sst2-12-layers", "SST-2 dev, the 12-layer model"),
+        ("yelp", "Yelp reviews, default model (trained on films: another domain)"),
+        ("imdb", "IMDB reviews up to 512 tokens, default model (trained on single sentences about films)"),
+    ):
+        yield from benchmark(name, heading)
+    yield from papers()
+    yield from search()
+    yield from ablations()
+    yield from beside()
+
+
+INTRODUCTION = """# Results
+
+Written by `make results` from the benchmarks stored in `benchmarks/runs`; each was made by the command above its table,
+with paths relative to a folder that holds the data and models. Mean over texts and 95 % bootstrap interval. A star
+marks methods that searched on deletion curves, whose scores by deletion are flattered; a dot, scores that are not
+significantly worse than the best of the column (sign-flip test on the same texts, Holm). How things are measured:
+[evaluation.md](evaluation.md).
+
+These are the numbers of small models on one machine, and some samples are small: the intervals say how small. A larger
+`--sample` in the same folder adds texts to a run.
+"""
+
+
+def table_of(name: str) -> BenchTable | None:
+    return wt.read_table(RUNS / name) if (RUNS / name / "table.json").exists() else None
+
+
+def benchmark(name: str, heading: str) -> Iterator[str]:
+    table = table_of(name)
+    if table is None:
+        return
+    yield f"## {heading}\n"
+    yield command(name)
+    yield facts(table)
+    yield rows(table, DELETION)
+    if f"aopc {M}" in {column.name for column in table.columns}:
+        yield rows(table, {**MASK, **NORMALISED})
+    yield rows(table, COST, interval=False)
+    yield "\n".join(f"- {note}" for note in table.notes if note.startswith("Normalised")) + "\n"
+
+
+def command(name: str) -> str:
+    """As it was typed."""
+    call = json.loads((RUNS / name / "spec.json").read_text(encoding="utf-8"))
+    asked, words = call["call"], ["whichtoken", "bench"]
+    for option in ("data", "model", "references", "heads", "methods", "ablation", "train"):
+        if asked[option] is not None:
+            words += [f"--{option}", asked[option]]
+    if asked["protocol"] != "recommended":
+        words += ["--protocol", asked["protocol"]]
+    for setting, values in asked["changes"].items():
+        option = {"perturbations": "perturbation", "orders": "order", "grids": "grid"}.get(setting, setting)
+        words += [f"--{option.replace('_', '-')}", ",".join(values) if isinstance(values, list) else str(values)]
+    if call.get("sample"):
+        words += ["--sample", str(call["sample"])]
+    return f"`{shlex.join([*words, '--out', f'benchmarks/runs/{name}'])}`\n"
+
+
+def facts(table: BenchTable) -> str:
+    wanted = dict(table.facts)
+    return f"{wanted['texts']}; {wanted['lengths']}. {wanted['evaluations']}.\n"
+
+
+def rows(table: BenchTable, columns: dict[str, str], interval: bool = True) -> str:
+    there = {title: name for title, name in columns.items() if any(name in line.cells for line in table.lines)}
+    lines = [f"| method | {' | '.join(there)} |", "|---" * (len(there) + 1) + "|"]
+    for line in table.lines:
+        cells = [
+            shown(line.cells.get(name), interval, best=is_best(table, name, line.method)) for name in there.values()
+        ]
+        lines.append(f"| {line.method}{' *' if line.searched else ''} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def is_best(table: BenchTable, column: str, method: str) -> bool:
+    """No p where others have one: the others were tested against it."""
+    cells = {line.method: line.cells[column] for line in table.lines if column in line.cells}
+    return method in cells and cells[method].p is None and any(cell.p is not None for cell in cells.values())
+
+
+def shown(cell: Cell | None, interval: bool, best: bool) -> str:
+    if cell is None:
+        return "-"
+    mean = f"{cell.mean:.3f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
+    text = f"**{mean}**" if best else mean
+    if not interval:
+        return text
+    return f"{text} [{cell.low:.3f}, {cell.high:.3f}]" + (" •" if cell.p is not None and cell.p >= 0.05 else "")
+
+
+def mean(table: BenchTable, method: str, column: str) -> float:
+    return next(line.cells[column].mean for line in table.lines if line.method == method)
+
+
+def papers() -> Iterator[str]:
+    found = {"SST-2": table_of("sst2"), "Yelp": table_of("yelp"), "IMDB": table_of("imdb")}
+    there = {name: table for name, table in found.items() if table is not None}
+    if not there:
+        return
+    yield "## Beside the papers\n"
+    yield (
+        "Mean over the steps, highest first, by deletion. The paper's numbers were read off its figure; its models are "
+        "BERT-base, its steps are ninths of all tokens, ours tenths of the content tokens, so only "
+        "ratios can be compared.\n"
+    )
+    yield (
+        "| data | Contrast-CAT, paper | AttCAT, paper | ratio | Contrast-CAT, ours | AttCAT, ours | ratio |\n"
+        + "|---" * 7
+        + "|"
+    )
+    ratios = {}
+    for name, table in there.items():
+        for place, metric in enumerate(("aopc", "log-odds")):
+            theirs = [PAPER_MEANS[name][method][place] for method in ("contrast-cat", "attcat")]
+            ours = [mean(table, method, f"{metric} {D}") for method in ("contrast-cat", "attcat")]
+            ratios[name, metric] = (theirs[0] / theirs[1], ours[0] / ours[1])
+            cells = [f"{v:.2f}" for v in (*theirs, theirs[0] / theirs[1])] + [
+                f"{v:.2f}" for v in (*ours, ours[0] / ours[1])
+            ]
+            yield f"| {name}, {metric} | {' | '.join(cells)} |"
+    yield ""
+    agreeing = [f"{n} {m}" for (n, m), (_, ours) in ratios.items() if ours > 1]
+    yield (
+        f"**Agrees:** Contrast-CAT is ahead of AttCAT in {len(agreeing)} of {len(ratios)} ({', '.join(agreeing)}). "
+        f"**Does not:** {verdict(there)}\n"
+    )
+    yield from protocol_of_the_paper()
+
+
+def verdict(there: dict[str, BenchTable]) -> str:
+    said = []
+    for name, table in there.items():
+        ours = mean(table, "contrast-cat", f"aopc {D}")
+        above = [
+            line.method for line in table.lines if line.cells[f"aopc {D}"].mean > ours and line.method != "contrast-cat"
+        ]
+        said.append(f"on {name} {', '.join(above) if above else 'nothing'} stands above Contrast-CAT by deletion")
+    return (
+        "; ".join(said)
+        + ". The papers do not compare with AttnLRP, CP-LRP, integrated gradients or a control that searches."
+    )
+
+
+def protocol_of_the_paper() -> Iterator[str]:
+    table = table_of("protocol-contrast-cat")
+    if table is None:
+        return
+    columns = {
+        "AOPC area, highest first ↑": "pooled-auc delete morf ninths aopc",
+        "log-odds area, highest first ↓": "pooled-auc delete morf ninths log-odds",
+        "AOPC ↑": "aopc delete morf ninths",
+        "log-odds ↓": "log-odds delete morf ninths",
+        "Kendall of positions": "kendall",
+    }
+    yield "### As Contrast-CAT's authors measure\n"
+    yield command("protocol-contrast-cat")
+    yield facts(table)
+    yield rows(table, columns)
+    line = next(line for line in table.lines if line.method == "contrast-cat@repo")
+    areas = [line.cells[name].mean for name in list(columns.values())[:2]]
+    theirs = PAPER_AREAS["SST-2"]
+    yield (
+        f"The paper's Table 1 has areas of {theirs[0]:.3f} (AOPC) and {theirs[1]:.3f} (log-odds) for Contrast-CAT on "
+        f"SST-2; here {areas[0]:.3f} and {areas[1]:.3f}. Areas depend on which methods are scaled together, so "
+        "they are no measure of a model. Its Table 3 reports Kendall's tau below 0.05 between classes: of positions, "
+        "which says little (see [evaluation.md](evaluation.md)).\n"
+    )
+
+
+def search() -> Iterator[str]:
+    table = table_of("ablation-search")
+    if table is None:
+        return
+    yield "## How much of Contrast-CAT's gain is contrast, and how much is search?\n"
+    yield command("ablation-search")
+    yield facts(table)
+    columns = {
+        "AOPC, deletion, tenths ↑": f"aopc {D}",
+        "AOPC, deletion, ninths (searched on) ↑": "aopc delete morf ninths",
+        "AOPC, mask, tenths ↑": f"aopc {M}",
+        "AOPC, deletion, lowest first ↓": "aopc delete lerf tenths",
+    }
+    yield rows(table, columns)
+    for title, column in (("By deletion", f"aopc {D}"), ("By mask", f"aopc {M}")):
+        base = mean(table, "attcat", column)
+        gain = mean(table, "contrast-cat", column) - base
+        contrast = mean(table, "contrast-cat, refine=False", column) - base
+        noise = mean(table, "refined-noise", column) - base
+        yield (
+            f"- {title}, AOPC above AttCAT: contrast alone {contrast:+.3f}, search alone (noise) {noise:+.3f}, both "
+            f"{gain:+.3f}."
+        )
+    yield ""
+
+
+ABLATIONS = {
+    "reference-rule": "Which references? (Table 2 of Contrast-CAT)",
+    "gamma": "How low must a reference's probability be?",
+    "n-references": "How many references?",
+    "depth": "How many layers?",
+    "head-mask": "Which heads should Mask-LRP propagate through?",
+    "head-corruption": "How many of Mask-LRP's heads can be wrong?",
+}
+
+
+def ablations() -> Iterator[str]:
+    for name, heading in ABLATIONS.items():
+        table = table_of(f"ablation-{name}")
+        if table is None:
+            continue
+        yield f"## {heading}\n"
+        yield command(f"ablation-{name}")
+        yield facts(table)
+        yield rows(in_given_order(table, f"ablation-{name}"), {"AOPC ↑": f"aopc {D}", "log-odds ↓": f"log-odds {D}"})
+        picture = PAGE.parent / "pictures" / f"ablation-{name}.png"
+        wt.plot_variants(in_given_order(table, f"ablation-{name}"), f"aopc {D}", picture)
+        yield f"![{heading}](pictures/{picture.name})\n"
+
+
+def in_given_order(table: BenchTable, name: str) -> BenchTable:
+    """As the ablation lists its variants, not the best first."""
+    names = list(json.loads((RUNS / name / "spec.json").read_text(encoding="utf-8"))["methods"])
+    return replace(table, lines=tuple(sorted(table.lines, key=lambda line: names.index(line.method))))
+
+
+def beside() -> Iterator[str]:
+    """Other reports, each made by the command that it names."""
+    for name in ("sharing", "sanity", "plausibility"):
+        path = RESULTS / f"{name}.md"
+        if path.exists():
+            yield re.sub(r"^# ", "## ", path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

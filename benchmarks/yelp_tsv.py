@@ -1,0 +1,25 @@
+"""Yelp reviews as the TextFooler project sampled them, `label text` on each line, to a tsv that whichtoken reads.
+
+python benchmarks/yelp_tsv.py SAMPLE OUT.tsv
+"""
+
+import re
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    source, out = map(Path, sys.argv[1:3])
+    lines = source.read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" ", 1) for line in lines if line.strip()]
+    out.write_text("label\ttext\n" + "".join(f"{label}\t{cleaned(text)}\n" for label, text in rows), encoding="utf-8")
+
+
+def cleaned(text: str) -> str:
+    """Without the escapes of the file it was taken from."""
+    plain = text.strip().strip('"').replace("\\n", " ").replace('\\""', '"').replace('\\ ""', '"').replace("\t", " ")
+    return re.sub(r" +", " ", plain).strip()
+
+
+if __name__ == "__main__":
+    main()
