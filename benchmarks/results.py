@@ -8,11 +8,10 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import whichtoken as wt
-from whichtoken.tables import BenchTable, Cell
+from whichtoken.tables import BenchTable, Cell, in_order
 
 RUNS = Path(__file__).parent / "runs"
 RESULTS = Path(__file__).parent / "results"
@@ -95,9 +94,13 @@ def command(name: str) -> str:
     """As it was typed."""
     call = json.loads((RUNS / name / "spec.json").read_text(encoding="utf-8"))
     asked, words = call["call"], ["whichtoken", "bench"]
-    for option in ("data", "model", "references", "heads", "methods", "ablation", "train"):
+    for option in ("data", "label", "model", "references", "heads", "methods", "ablation", "train"):
         if asked[option] is not None:
             words += [f"--{option}", asked[option]]
+    for option, values in (("--column", asked["column"]), ("-o", asked["settings"])):
+        words += [word for value in values for word in (option, value)]
+    if not asked["controls"]:
+        words.append("--no-controls")
     if asked["protocol"] != "recommended":
         words += ["--protocol", asked["protocol"]]
     for setting, values in asked["changes"].items():
@@ -263,16 +266,12 @@ def ablations() -> Iterator[str]:
         yield f"## {heading}\n"
         yield command(f"ablation-{name}")
         yield facts(table)
-        yield rows(in_given_order(table, f"ablation-{name}"), {"AOPC ↑": f"aopc {D}", "log-odds ↓": f"log-odds {D}"})
+        spec = json.loads((RUNS / f"ablation-{name}" / "spec.json").read_text(encoding="utf-8"))
+        ordered = in_order(table, list(spec["methods"]))
+        yield rows(ordered, {"AOPC ↑": f"aopc {D}", "log-odds ↓": f"log-odds {D}"})
         picture = PAGE.parent / "pictures" / f"ablation-{name}.png"
-        wt.plot_variants(in_given_order(table, f"ablation-{name}"), f"aopc {D}", picture)
+        wt.plot_variants(ordered, f"aopc {D}", picture)
         yield f"![{heading}](pictures/{picture.name})\n"
-
-
-def in_given_order(table: BenchTable, name: str) -> BenchTable:
-    """As the ablation lists its variants, not the best first."""
-    names = list(json.loads((RUNS / name / "spec.json").read_text(encoding="utf-8"))["methods"])
-    return replace(table, lines=tuple(sorted(table.lines, key=lambda line: names.index(line.method))))
 
 
 def beside() -> Iterator[str]:

@@ -271,3 +271,16 @@ def test_the_bar_is_out_of_the_way_when_a_result_is_printed(
     for _ in wt.explain_each(subject_of("bert"), ["slow", "rare"], ["attcat"]):
         seen.append("printed")
     assert seen == ["total 2", "update 2", "clear", "printed", "printed"]
+
+
+def test_evaluations_count_what_a_method_would_have_asked_alone(subject_of: SubjectOf) -> None:
+    subject = with_references(subject_of("bert"))
+    text, names = "The actors were won, but it is slow.", ["attcat", "full-lrp", "integrated-gradients", "contrast-cat"]
+    found = wt.explain(subject, [text], names)[0]
+    steps = found["integrated-gradients"].settings["steps"]
+    assert found["attcat"].evaluations == 1
+    assert found["full-lrp"].evaluations == 2  # and one pass under its rules
+    assert found["integrated-gradients"].evaluations > steps
+    assert found["contrast-cat"].evaluations == 1 + found["contrast-cat"].details["evaluations"]
+    together = wt.explain(subject, [text], [*names, "refined-noise"])[0]
+    assert together["contrast-cat"].evaluations == found["contrast-cat"].evaluations  # whoever else asked

@@ -34,7 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reader")
     model_of("bert").float().save_pretrained(folder / "my-model")
     wordpiece().save_pretrained(folder / "my-model")
-    (folder / "reviews.csv").write_text("review\nvery slow film\na rare plot\n", encoding="utf-8")
+    reviews = ["very slow film", "a rare plot", *CORPUS[-1:]]
+    (folder / "reviews.csv").write_text("\n".join(["review", *(f'"{r}"' for r in reviews)]) + "\n", encoding="utf-8")
     rows = [f'"{text}"' for text in CORPUS * 20]
     (folder / "train.csv").write_text("\n".join(["text", *rows]) + "\n", encoding="utf-8")
     return folder
@@ -54,7 +55,7 @@ def test_the_commands_of_the_reader(place: Path) -> None:
     for command in COMMANDS[3:]:
         out = run(shlex.split(command), place)
         assert out or "--out" in command
-    for made in ("page.html", "results.jsonl", "references"):
+    for made in ("page.html", "results.jsonl", "references", "faithfulness/report.html"):
         assert (place / made).exists()
 
 

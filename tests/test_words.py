@@ -9,7 +9,7 @@ from tests.tiny import BERT, GPT2, LLAMA, ROBERTA, byte_bpe, byte_fallback, unig
 
 import whichtoken as wt
 from whichtoken.models.encoding import Document, Fit, tokenize
-from whichtoken.words import Piece, join_words
+from whichtoken.words import Piece, join_words, word_groups
 
 TOKENIZERS = {
     "wordpiece": wordpiece(BERT),
@@ -111,3 +111,12 @@ def test_white_space_tokens_join_the_word_that_follows_and_at_the_end_the_last()
 def test_a_text_of_nothing_but_white_space_tokens_is_one_word() -> None:
     joined = join_words(("  ",), [Piece(0, 0, (0, 1), 1.0), Piece(0, 0, (1, 2), 2.0)])
     assert [(w.text, w.score) for w in joined] == [("", 3.0)]
+
+
+@each_tokenizer
+def test_the_tokens_of_each_word_are_those_that_its_score_sums(tokenizer: object) -> None:
+    texts = ("A rare, charming  film. Didn't 電影 \U0001f600 ", "very slow")
+    found = document(tokenizer, *texts)
+    groups = word_groups(found)
+    assert [sum(2.0**i for i in group) for group in groups] == [w.score for w in join_words(texts, pieces_of(found))]
+    assert sorted(i for group in groups for i in group) == [i for i, s in enumerate(found.sequences) if s is not None]

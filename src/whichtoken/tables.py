@@ -1,7 +1,7 @@
 """What a benchmark found, as data that can be shown: a table of methods and metrics, and mean curves. No torch."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -18,7 +18,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    name: str  # "aopc morf delete"
+    name: str  # "aopc delete morf tenths"
     title: str  # in words, short
     about: str  # what it says, in a sentence
     better: Literal["higher", "lower", ""]  # "" where neither is
@@ -61,3 +61,9 @@ class BenchTable:
     trends: tuple[Trend, ...]
     notes: tuple[str, ...] = ()
     agreement: Agreement | None = None
+
+
+def in_order(table: BenchTable, methods: Sequence[str]) -> BenchTable:
+    """Not the best first, but as they are listed: the variants of an ablation."""
+    places = {method: place for place, method in enumerate(methods)}
+    return replace(table, lines=tuple(sorted(table.lines, key=lambda line: places.get(line.method, len(places)))))

@@ -1,6 +1,6 @@
 """Sub-word scores to word scores, as slices of the original text. No torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,25 +49,23 @@ def words_of(tokenized: Tokenized, scores: Sequence[float]) -> tuple[Word, ...]:
 
 
 def word_groups(tokenized: Tokenized) -> tuple[tuple[int, ...], ...]:
-    """The tokens of each word, by position. White space goes with the word that follows it, if there is one."""
-    words = words_of(tokenized, [0.0] * len(tokenized.spans))
-    groups: list[list[int]] = [[] for _ in words]
-    for position, (sequence, span) in enumerate(zip(tokenized.sequences, tokenized.spans, strict=True)):
-        if sequence is None or span is None:
-            continue
-        mine = [i for i, word in enumerate(words) if word.sequence == sequence]
-        start = _trim(tokenized.texts[sequence], Piece(sequence, None, span, 0.0)).span[0]
-        groups[next((i for i in mine if start < words[i].span[1]), mine[-1])].append(position)
-    return tuple(tuple(group) for group in groups if group)
+    """The tokens of each word, by position; special tokens are in none."""
+    tokens = enumerate(zip(tokenized.sequences, tokenized.word_ids, tokenized.spans, strict=True))
+    pieces = [Piece(s, word, span, position) for position, (s, word, span) in tokens if s is not None and span]
+    return tuple(tuple(int(piece.score) for piece in group) for _, group in _groups(tokenized.texts, pieces))
 
 
 def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...]:
-    """Words in reading order. Their scores sum to those of the pieces; their spans do not overlap.
+    """Words in reading order. Their scores sum to those of the pieces; their spans do not overlap."""
+    return tuple(_word(texts[sequence], sequence, group) for sequence, group in _groups(texts, pieces))
+
+
+def _groups(texts: Sequence[str], pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Piece]]]:
+    """The pieces of each word, and of which text.
 
     Word ids alone do not do: some SentencePiece tokenizers give a whole text one id. White space between two pieces
     therefore also parts words; pieces that share characters (the bytes of an emoji) or a contraction stay together.
     """
-    words: list[Word] = []
     for sequence, text in enumerate(texts):
         groups: list[list[Piece]] = []
         last: Piece | None = None  # the latest piece with visible characters
@@ -83,8 +81,7 @@ def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...
                 last, pending = piece, []
         if pending:
             groups = [*groups[:-1], [*(groups[-1] if groups else []), *pending]]
-        words += [_word(text, sequence, group) for group in groups]
-    return tuple(words)
+        yield from ((sequence, group) for group in groups)
 
 
 def _trim(text: str, piece: Piece) -> Piece:

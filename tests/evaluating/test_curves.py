@@ -11,7 +11,7 @@ from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.evaluating import Plan, as_text, degrade, degrade_text
 from whichtoken.models import Answers
 from whichtoken.perturb import Mask
-from whichtoken.records import Attribution
+from whichtoken.records import Attribution, Order
 
 SubjectOf = Callable[..., wt.Subject]
 TEXT = "The actors were won, but it is slow."
@@ -155,6 +155,25 @@ def test_several_plans_share_what_they_ask(subject_of: SubjectOf) -> None:
     n = len(text.content)
     assert answers.tally.asked == 2 * 2 * (10 + 10 + n + 1)
     assert answers.tally.evaluated <= 2 + 4 * (n - 1)  # the tenths of a text are among its single steps
+
+
+@pytest.mark.parametrize("order", ["morf", "lerf"])
+def test_what_is_ranked_last_stays_as_in_the_authors_code(order: Order, subject_of: SubjectOf) -> None:
+    """Special tokens take part in the ranking: a word is kept only if it is the last of all."""
+    subject = subject_of("bert")
+    attribution = explained(subject, "attcat")[0]
+    n, sign = len(attribution.tokens), 1 if order == "morf" else -1
+    content = tuple(float(i) for i in range(1, n - 1))
+    everything_goes = replace(attribution, scores=(-99.0 * sign, *content, -99.0 * sign))
+    one_stays = replace(attribution, scores=(99.0 * sign, *content, 99.0 * sign))
+    plan = Plan(order, grid="ninths", shares_of="all", keep_last=True)
+    text = as_text([attribution], Answers(subject))
+    gone, kept = (curve.probability[-1] for curve in degrade_text(text, [everything_goes, one_stays], [plan])[0])
+    assert gone == pytest.approx(probability(subject, ["[CLS]", "[SEP]"], attribution.label), rel=1e-9)
+    last = attribution.tokens[1] if order == "morf" else attribution.tokens[-2]
+    assert kept == pytest.approx(probability(subject, ["[CLS]", last, "[SEP]"], attribution.label), rel=1e-9)
+    other = degrade_text(text, [one_stays], [replace(plan, keep_last=False)])[0][0]
+    assert other.probability[-1] == gone
 
 
 @pytest.mark.parametrize("kind", ["roberta", "mpnet", "xlm-roberta", "gpt2", "llama"])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ from whichtoken.writing import write_whole
 
 SCHEMA = 1
 SPEC, TABLE, CURVES, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A part that was kept, and the number of its last text."""
+
+    last: int
+    part: Part
 
 
 @dataclass(frozen=True)
@@ -39,25 +48,33 @@ class Folder:
                 raise UsageError(f"{self.path} holds another benchmark ({shown}); choose another folder")
         elif self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is a file; give the name of a folder")
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif self.path.exists() and any(not path.name.startswith(".") for path in self.path.iterdir()):
             raise UsageError(f"{self.path} holds other files; choose a folder that is empty, or not there yet")
         try:
-            (self.path / "parts").mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_whole(where, json.dumps({**wanted, **size}, indent=1, ensure_ascii=False) + "\n")
+            (self.path / "parts").mkdir(exist_ok=True)
         except OSError as error:
             raise UsageError(f"{self.path} cannot be made: {error.strerror or error}") from error
-        write_whole(where, json.dumps({**wanted, **size}, indent=1, ensure_ascii=False) + "\n")
 
-    def read_part(self, name: str) -> Part | None:
-        where = self.path / "parts" / f"{name}.json"
-        return read_part(_json(where)) if where.exists() else None
+    def longest_part(self, first: int, last: int) -> "Kept | None":
+        """What was kept of these texts: of all of them, or of the first ones when the sample was smaller."""
+        found = sorted((self.path / "parts").glob(f"{first:06d}-*.json"))
+        ends = {int(path.stem.partition("-")[2]): path for path in found}
+        fitting = [end for end in ends if end <= last]
+        if not fitting:
+            return None
+        where = ends[max(fitting)]
+        return Kept(max(fitting), read_part(_json(where), where))
 
-    def keep_part(self, name: str, part: Part) -> None:
-        write_whole(self.path / "parts" / f"{name}.json", json.dumps(part.to_dict(), ensure_ascii=False))
+    def keep_part(self, first: int, last: int, part: Part) -> None:
+        where = self.path / "parts" / f"{first:06d}-{last:06d}.json"
+        write_whole(where, json.dumps(part.to_dict(), ensure_ascii=False))
 
     def finish(self, table: BenchTable, texts: Sequence[Measured]) -> None:
         from whichtoken.render.report import to_report
 
-        write_whole(self.path / TABLE, json.dumps(asdict(table), indent=1, ensure_ascii=False) + "\n")
+        write_whole(self.path / TABLE, table_json(table))
         write_whole(self.path / MARKDOWN, markdown(table))
         write_curves(texts, self.path / CURVES)
         to_report(table, self.path / REPORT)
@@ -66,8 +83,6 @@ class Folder:
 
 def _figures(table: BenchTable, folder: Path) -> None:
     """Where matplotlib is installed; the report says it if it is not."""
-    from importlib.util import find_spec
-
     if find_spec("matplotlib") is None:
         return
     from whichtoken.render.charts import plot_agreement, plot_curves
@@ -78,10 +93,16 @@ def _figures(table: BenchTable, folder: Path) -> None:
         plot_agreement(table.agreement, folder / "agreement.png")
 
 
+def draw_variants(table: BenchTable, folder: Path) -> None:
+    """The first column, variant by variant, where matplotlib is installed."""
+    if find_spec("matplotlib") is not None:
+        from whichtoken.render.charts import plot_variants
+
+        plot_variants(table, table.columns[0].name, folder / "variants.png")
+
+
 def check_tools() -> None:
     """Before long work, not after it."""
-    from importlib.util import find_spec
-
     if find_spec("pyarrow") is None:
         raise UsageError(
             "a benchmark keeps its curves in a parquet file, which needs pyarrow: pip install 'whichtoken[bench]'"
@@ -130,6 +151,10 @@ def read_spec(path: Path) -> dict[str, Any]:
     return found
 
 
+def table_json(table: BenchTable) -> str:
+    return json.dumps({"schema": SCHEMA, **asdict(table)}, indent=1, ensure_ascii=False) + "\n"
+
+
 def read_table(path: str | Path) -> BenchTable:
     """The table of a finished benchmark: its folder, or the file itself."""
     where = Path(path).expanduser()
@@ -137,6 +162,8 @@ def read_table(path: str | Path) -> BenchTable:
     if not where.is_file():
         raise UsageError(f"there is no finished benchmark at {where}; whichtoken bench --out FOLDER makes one")
     found = _json(where)
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise BadArtifact(f"{where} is no table of a benchmark, schema {SCHEMA}")
     try:
         return BenchTable(
             title=found["title"],

@@ -2,7 +2,7 @@
 
 A line is {"text": ..., "method": ..., "scores": [...]} with, to say what the scores are of, "tokens": [...] as the
 model's tokenizer cuts them, with or without special tokens, or "spans": [[start, end], ...], characters of the text; a
-token then gets the score of the span that holds its first character. A pair has "texts": [a, b], and with spans
+token then gets the score of the span that holds its first letter. A pair has "texts": [a, b], and with spans
 "sequences": [0, 0, 1, ...]. "label", if there, must be the class that is measured. Lines that whichtoken wrote do as
 they are.
 """
@@ -24,8 +24,10 @@ Inputs = tuple[str, ...]
 @dataclass(frozen=True)
 class GivenScores:
     scores: tuple[float, ...]  # one for each token that the model sees; 0 at special tokens that have none
-    label: str | None
     where: str  # they were found
+    label: str | None = None
+    searched: bool = False
+    revision: str | None = None  # of the model
 
 
 Given = Mapping[Inputs, Mapping[str, GivenScores]]
@@ -42,7 +44,9 @@ def read_given(path: Path, subject: Subject) -> dict[Inputs, dict[str, GivenScor
             raise BadInput(f'{where}: no name of a method; give "method"')
         if name in found.setdefault(texts, {}):
             raise BadInput(f"{where}: {name} has scored this text before; give each text once for each method")
-        found[texts][name] = GivenScores(_scores(row, subject.encode([texts])[0], where), row.get("label"), where)
+        scores = _scores(row, subject.encode([texts])[0], where)
+        about = row.get("label"), row.get("searched", False), row.get("revision")
+        found[texts][name] = GivenScores(scores, where, *about)
     if not found:
         raise BadInput(f"{path} has no attributions")
     names = {name for methods in found.values() for name in methods}
@@ -83,6 +87,8 @@ def _scores(row: Mapping[str, Any], document: Document, where: str) -> tuple[flo
 
 def _from_spans(row: Mapping[str, Any], scores: Sequence[float], document: Document, where: str) -> tuple[float, ...]:
     spans = row["spans"]
+    if len(document.texts) > 1 and "sequences" not in row:
+        raise BadInput(f'{where}: a pair, and no "sequences" to say in which text each span is, 0 or 1')
     sequences = row.get("sequences", [0] * len(spans))
     if not len(spans) == len(scores) == len(sequences):
         raise BadInput(
@@ -93,11 +99,20 @@ def _from_spans(row: Mapping[str, Any], scores: Sequence[float], document: Docum
     placed = list(zip(sequences, spans, scores, strict=True))
     found = []
     for i in document.windows[0]:
-        sequence, own = document.sequences[i], document.spans[i]
+        sequence, first = document.sequences[i], _first_letter(document, i)
         held = [
             score
             for of, span, score in placed
-            if own is not None and span is not None and of == sequence and span[0] <= own[0] < span[1]
+            if first is not None and span is not None and of == sequence and span[0] <= first < span[1]
         ]
         found.append(float(held[0]) if held else 0.0)
     return tuple(found)
+
+
+def _first_letter(document: Document, token: int) -> int | None:
+    """Where it is in its text: the spans of many tokenizers begin with the space before a word."""
+    sequence, span = document.sequences[token], document.spans[token]
+    if sequence is None or span is None:
+        return None
+    piece = document.texts[sequence][slice(*span)]
+    return span[0] + len(piece) - len(piece.lstrip())

@@ -12,8 +12,8 @@ class Scored:
     """One method on one text."""
 
     searched: bool
-    seconds: float
-    evaluations: float
+    seconds: float | None  # not known of scores made elsewhere
+    evaluations: float | None
     kendall: float | None  # between the explanations of two classes
     curves: Mapping[str, tuple[float, ...]]  # probabilities, by the name of the plan: "delete morf tenths"
 
@@ -43,16 +43,21 @@ class Part:
     asked: int  # sequences, by all methods, orders and metrics
     evaluated: int  # of them by the model
 
+    def __add__(self, other: "Part") -> "Part":
+        return Part(self.texts + other.texts, self.asked + other.asked, self.evaluated + other.evaluated)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def read_part(found: Any) -> Part:
+def read_part(found: Any, where: object) -> Part:
     try:
         texts = [_text(text) for text in found["texts"]]
         return Part(tuple(texts), int(found["asked"]), int(found["evaluated"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadArtifact(f"not a part of a benchmark: {error!r}") from error
+        raise BadArtifact(
+            f"{where} is no part of a benchmark: {error!r}; remove it, and it is measured again"
+        ) from error
 
 
 def _text(found: Mapping[str, Any]) -> Measured:

@@ -40,7 +40,8 @@ def measure(bench: Bench, tasks: Sequence[Task]) -> Part:
     """All of these texts together; what is asked about one of them is asked once. Nothing depends on other texts."""
     answers = Answers(bench.subject)
     found = explain_tasks(bench, tasks, answers)
-    others = _other_class(bench, tasks, found, answers) if "kendall" in bench.protocol.metrics else [{} for _ in tasks]
+    two = "kendall" in bench.protocol.metrics and len(bench.subject.labels) > 1
+    others = _other_class(bench, tasks, found, answers) if two else [{} for _ in tasks]
     measured = [
         _measured(bench, task, results, other, answers)
         for task, results, other in zip(tasks, found, others, strict=True)
@@ -65,15 +66,15 @@ def _laid_on(own: Results, name: str, given: GivenScores) -> Attribution:
         raise BadInput(
             f"{given.where}: scores for {given.label!r}, and {model.label!r} is measured; explain that class"
         )
+    if given.revision not in (None, model.revision):
+        raise BadInput(f"{given.where}: scores of another model than {model.model}; explain this one")
     return replace(
         model,
         method=name,
         settings={"from": given.where},
         scores=given.scores,
-        searched=False,
+        searched=given.searched,
         details={},
-        seconds=0.0,
-        evaluations=0.0,
     )
 
 
@@ -109,8 +110,8 @@ def _measured(bench: Bench, task: Task, results: Results, other: Results, answer
     methods = {
         method: Scored(
             searched=attribution.searched,
-            seconds=attribution.seconds,
-            evaluations=attribution.evaluations,
+            seconds=attribution.seconds if method in bench.methods else None,
+            evaluations=attribution.evaluations if method in bench.methods else None,
             kendall=_tau(attribution, other.get(method), content, protocol),
             curves={name: of_plan[place].probability for name, of_plan in zip(names, curves, strict=True)},
         )
@@ -147,6 +148,9 @@ def _bounds(text: Text, protocol: Protocol) -> dict[str, tuple[float, float, boo
 
 
 def _tau(own: Attribution, other: Attribution | None, places: Sequence[int], protocol: Protocol) -> float | None:
+    """None where there is nothing to compare: a constant ranks nothing, and 0 would read as if classes differed."""
     if other is None:
         return None
-    return kendall([own.scores[i] for i in places], [other.scores[i] for i in places], on=protocol.kendall)
+    mine, theirs = ([one.scores[i] for i in places] for one in (own, other))
+    constant = min(len(set(mine)), len(set(theirs))) < 2
+    return None if constant else kendall(mine, theirs, on=protocol.kendall)

@@ -24,7 +24,7 @@ METRIC_NAMES = {
     "kendall": "tau between the explanations of two classes; costs a second explanation",
     "agreement": "tau between methods",
 }
-ERASER_METRICS = ("comprehensiveness", "sufficiency")
+ERASER_METRICS = {"comprehensiveness": "morf", "sufficiency": "lerf"}  # and the order that each is measured on
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Protocol:
         for name, values, known in (
             ("perturbations", self.perturbations, PERTURBATIONS),
             ("orders", self.orders, get_args(Order)),
-            ("grids", self.grids, GRIDS),
+            ("grids", self.grids, [grid for grid in GRIDS if grid != "eraser"]),  # comes with its metrics
             ("metrics", self.metrics, METRIC_NAMES),
         ):
             if not values:
@@ -61,17 +61,21 @@ class Protocol:
             for value in values:
                 if value not in known:
                     raise UnknownName(name.removesuffix("s"), value, known)
-        same_steps = self.shares_of == "content" and not self.keep_last and self.grids[0] != "eraser"
+        same_steps = self.shares_of == "content" and not self.keep_last
         if "normalised-aopc" in self.metrics and not same_steps:
             allowed = "without normalised-aopc: it needs steps that are the same for every order, which this has not"
             raise BadSetting("metrics", self.metrics, allowed)
 
     def plans(self) -> list[Plan]:
         """Every curve that is drawn."""
-        grids = [*self.grids]
-        if set(self.metrics) & set(ERASER_METRICS) and "eraser" not in grids:
-            grids.append("eraser")
-        return [self._plan(order, how, grid) for grid in grids for how in self.perturbations for order in self.orders]
+        grids = [grid for grid in self.grids if grid != "eraser"]
+        asked = [self._plan(order, how, grid) for grid in grids for how in self.perturbations for order in self.orders]
+        eraser = [order for metric, order in ERASER_METRICS.items() if metric in self.metrics]
+        return asked + [
+            Plan(order, perturbation_of(how), "eraser", self.level)  # type: ignore[arg-type]  # their shares, not ours
+            for how in self.perturbations
+            for order in eraser
+        ]
 
     def bounded(self) -> list[Plan]:
         """The plans whose best and worst order are searched for."""

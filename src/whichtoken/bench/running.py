@@ -9,14 +9,17 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from whichtoken import __version__
 from whichtoken.bench import remarks
 from whichtoken.bench.files import Folder
 from whichtoken.bench.measured import Part, every_text
 from whichtoken.bench.measuring import Bench, Task, measure, plan_name
 from whichtoken.bench.protocols import PROTOCOLS, Protocol, protocol
 from whichtoken.bench.summary import Asked, summarise
+from whichtoken.bench.usual import usual_methods
 from whichtoken.data import check_texts, read_examples
 from whichtoken.errors import BadInput, UnknownName
+from whichtoken.evaluating.inputs import check_perturbation, perturbation_of
 from whichtoken.models import Subject
 from whichtoken.registry import chosen_methods
 from whichtoken.tables import BenchTable
@@ -39,19 +42,20 @@ class Texts:
 def compare(
     subject: Subject,
     texts: Any,
-    methods: Iterable[str | Method],
+    methods: Iterable[str | Method] | None = None,
     labels: Any = None,
     protocol: str | Protocol = "recommended",
     out: str | Path | None = None,
 ) -> BenchTable:
     """Measure how faithful methods are on texts: one table, with intervals and tests.
 
-    `texts`: a list, rows of a data set, or a file. `labels`: a list or the name of a column, for protocols that explain
-    the true class. `protocol`: a preset ("recommended", "contrast-cat", "attcat", "mask-lrp") or what `wt.protocol`
-    returns. `out`: a folder for the table, curves, figures and a report; a run that was interrupted goes on there.
+    `texts`: a list, rows of a data set, or a file. `methods`: by default all that the model can run, controls included,
+    but the dearest. `labels`: a list or the name of a column, for protocols that explain the true class. `protocol`: a
+    preset ("recommended", "contrast-cat", "attcat", "mask-lrp") or what `wt.protocol` returns. `out`: a folder for the
+    table, curves, figures and a report; a run that was interrupted goes on there.
     """
     chosen = chosen_protocol(protocol)
-    bench = Bench(subject, chosen_methods(methods), chosen)
+    bench = Bench(subject, chosen_methods(usual_methods(subject) if methods is None else methods), chosen)
     return run(bench, gather(subject, read_examples(texts, labels), chosen), Folder.at(out), {})
 
 
@@ -82,7 +86,7 @@ def gather(
         n_tokens = len(subject.encode([inputs])[0].windows[0])
         if n_tokens >= how.min_tokens:
             found.append(Task(0, row, inputs, n_tokens, label))
-            digest.update(repr((inputs, label)).encode())
+            digest.update(repr((inputs, label, n_tokens)).encode())
     if not found:
         scored = "" if only is None else " and was scored"
         raise BadInput(f"none of the {n_found} texts has at least {how.min_tokens} tokens{scored}")
@@ -93,6 +97,8 @@ def gather(
 
 def run(bench: Bench, texts: Texts, folder: Folder | None, origin: Mapping[str, Any]) -> BenchTable:
     """`origin`: what else the specification should hold, to make the same benchmark again."""
+    for how in bench.protocol.perturbations:
+        check_perturbation(bench.subject, perturbation_of(how))
     if folder is not None:
         folder.claim(specification(bench, texts, origin), {"sample": bench.protocol.sample})
     parts = list(_parts(bench, texts, folder))
@@ -109,11 +115,16 @@ def specification(bench: Bench, texts: Texts, origin: Mapping[str, Any]) -> dict
     return {
         "model": bench.subject.title,
         "revision": bench.subject.fingerprint(),
+        "dtype": str(bench.subject.model.dtype).removeprefix("torch."),
+        "version": __version__,
         "texts": texts.digest,
         "methods": {
             key: {"method": m.name, "settings": {k: written(v) for k, v in m.settings.items()}}
             for key, m in bench.methods.items()
         },
+        "references": str(bench.subject.references),
+        "heads": str(bench.subject.heads),
+        "given": hashlib.sha256(repr(sorted(bench.given.items())).encode()).hexdigest() if bench.given else None,
         "protocol": settings,
         **origin,
     }
@@ -122,15 +133,16 @@ def specification(bench: Bench, texts: Texts, origin: Mapping[str, Any]) -> dict
 def _parts(bench: Bench, texts: Texts, folder: Folder | None) -> Iterator[Part]:
     with tqdm(total=len(texts.tasks), desc="measuring", unit=" texts", disable=None, leave=False) as bar:
         for group in _groups(texts.tasks):
-            name = f"{group[0].number:06d}-{group[-1].number:06d}"
-            part = None if folder is None else folder.read_part(name)
-            if part is not None:
-                if not bar.disable:  # away from a terminal a bar has no such field
-                    bar.initial += len(group)  # so that the time left is judged by what this run did
-            else:
-                part = measure(bench, group)
+            first, last = group[0].number, group[-1].number
+            kept = None if folder is None else folder.longest_part(first, last)
+            done = 0 if kept is None else kept.last + 1 - first
+            if not bar.disable:  # away from a terminal a bar has no such field
+                bar.initial += done  # so that the time left is judged by what this run did
+            part = Part((), 0, 0) if kept is None else kept.part
+            if done < len(group):
+                part += measure(bench, group[done:])
                 if folder is not None:
-                    folder.keep_part(name, part)
+                    folder.keep_part(first, last, part)
             bar.update(len(group))
             yield part
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from whichtoken.metrics import aopc, auc, log_odds, normalised, per_step, scaled
 from whichtoken.records import Curve
 from whichtoken.tables import Agreement, BenchTable, Cell, Column, Line, Trend
 
+ROUNDING = 1e-6  # of probabilities in single precision
 CONTROLS = ("random", "refined-noise")
 ORDER_WORDS = {"morf": "highest first", "lerf": "lowest first", "random": "in random order"}
+Better: TypeAlias = Literal["higher", "lower", ""]
 Values = Mapping[str, Mapping[int, float]]  # by method, then by text
 
 
@@ -38,7 +40,7 @@ def summarise(texts: Sequence[Measured], asked: Asked) -> BenchTable:
         Line(
             method=m,
             searched=any(t.methods[m].searched for t in texts),
-            control=m.split("(")[0].split("@")[0] in CONTROLS,
+            control=m.split("(")[0].split("@")[0].strip() in CONTROLS,
             cells={column.name: cells[m] for column, cells in found if m in cells},
         )
         for m in methods
@@ -82,8 +84,8 @@ def _costs(texts: Sequence[Measured]) -> Iterable[tuple[Column, Values]]:
 def _column(metric: str, how: str, order: str, grid: str, asked: Asked) -> Column | None:
     plan = f"{how} {order} {grid}"
     words = f"{how}, {ORDER_WORDS[order]}" + ("" if grid == "tenths" else f", {grid}")
-    up: Literal["higher", "lower"] = "higher" if order == "morf" else "lower"
-    down: Literal["higher", "lower"] = "lower" if order == "morf" else "higher"
+    up: Better = {"morf": "higher", "lerf": "lower"}.get(order, "")  # type: ignore[assignment]
+    down: Better = {"morf": "lower", "lerf": "higher"}.get(order, "")  # type: ignore[assignment]
     eraser = grid == "eraser"
     if metric == "aopc" and not eraser:
         size = "absolute change" if asked.absolute else "drop"
@@ -93,7 +95,7 @@ def _column(metric: str, how: str, order: str, grid: str, asked: Asked) -> Colum
     if metric == "auc" and not eraser:
         return Column(f"auc {plan}", f"AUC, {words}", "area under the probability curve", down)
     if metric == "normalised-aopc" and not eraser:
-        about = "0: the lowest AOPC that an order of the tokens can have, 1: the highest, by beam search"
+        about = "0: the lowest AOPC that any order of the tokens was found to have, 1: the highest"
         return Column(f"normalised-aopc {plan}", f"normalised AOPC, {words}", about, up)
     if metric == "comprehensiveness" and eraser and order == "morf":
         about = "mean drop without the highest 1, 5, 10, 20, 50 % of the tokens"
@@ -112,12 +114,32 @@ def _values(texts: Sequence[Measured], plan: str, metric: str, asked: Asked) -> 
         if metric == "auc":
             return auc(curve)
         if metric == "normalised-aopc":
-            bounds = next((b for name, b in text.bounds.items() if _same_steps(name, plan)), None)
-            return None if bounds is None else normalised(aopc(curve), bounds[0], bounds[1])
+            bounds = bounds_of(text, plan)
+            return None if bounds is None else normalised(aopc(curve), *bounds)
         return aopc(curve, asked.absolute and metric == "aopc")
 
     found = {method: _by_text(texts, method, measure) for method in texts[0].methods}
     return found if any(found.values()) else {}
+
+
+def bounds_of(text: Measured, plan: str) -> tuple[float, float] | None:
+    """What the search found, or a method where it found more: each of them is an order that there is."""
+    searched = searched_bounds(text, plan)
+    if searched is None:
+        return None
+    there = found_by_methods(text, plan)
+    low, high = min(searched[0], *there), max(searched[1], *there)
+    return (low, high) if high - low > ROUNDING else None  # no order matters
+
+
+def searched_bounds(text: Measured, plan: str) -> tuple[float, float] | None:
+    return next((bounds[:2] for name, bounds in text.bounds.items() if _same_steps(name, plan)), None)
+
+
+def found_by_methods(text: Measured, plan: str) -> list[float]:
+    """The AOPC of every order of these steps that a method gave, highest or lowest first."""
+    alike = [name for name in text.removed if _same_steps(name, plan)]
+    return [aopc(curve_of(text, scored, name)) for scored in text.methods.values() for name in alike]
 
 
 def _same_steps(one: str, other: str) -> bool:
@@ -206,12 +228,11 @@ def _trends(texts: Sequence[Measured], asked: Asked) -> Iterable[Trend]:
             continue  # texts of different lengths have different steps: there is no mean curve
         for metric in ("aopc", "log-odds"):
             if metric in asked.metrics:
-                means = {
-                    method: tuple(
-                        np.mean([per_step(curve_of(t, t.methods[method], plan), metric) for t in texts], 0).tolist()
-                    )
-                    for method in texts[0].methods
-                }
+                means = {}
+                for method in texts[0].methods:
+                    steps = np.array([per_step(curve_of(t, t.methods[method], plan), metric) for t in texts])
+                    sizes = abs(steps) if asked.absolute and metric == "aopc" else steps
+                    means[method] = tuple(sizes.mean(0).tolist())
                 yield Trend(metric, order, how, texts[0].removed[plan], means)
 
 

@@ -76,9 +76,9 @@ def able(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
 
 def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
     """Methods that ask for references, or heads, and find none."""
-    if getattr(subject, what) is not None:
-        return []
-    return [method for method in methods if what in method.needs.asks and method.settings.get(what) is None]
+    from whichtoken.bench.usual import lacks
+
+    return [method for method in methods if lacks(subject, method, what)]
 
 
 def explained(subject: "Subject", texts: Texts, asked: Asked) -> Iterator[Mapping[str, Attribution]]:

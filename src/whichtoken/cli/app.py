@@ -123,6 +123,10 @@ def explain(
     sink = sink_of(form, out, _look(level, difference, numbers), len(found))
     if out is not None and file is not None and out.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file of the texts; give another name")
+    if method == "auto" and settings:
+        raise UsageError("-o changes a method, and what was measured would not hold for it; name the method instead")
+    if benchmark_folder is not None and method != "auto":
+        raise UsageError("--benchmark is what --method auto chooses by; add --method auto")
     built_methods(DEFAULTS if method in (None, "auto") else method, settings or [])  # errors before the model is loaded
     subject = answers.opened(model, references, heads)
     why = answers.auto(subject, found, benchmark_folder) if method == "auto" else None
@@ -198,7 +202,7 @@ def bench(
     ] = "recommended",
     perturbation: Annotated[str | None, typer.Option("--perturbation", help="delete, mask, pad.")] = None,
     order: Annotated[str | None, typer.Option("--order", help="morf, lerf, random.")] = None,
-    grid: Annotated[str | None, typer.Option("--grid", help="tenths, ninths, twentieths, all, eraser.")] = None,
+    grid: Annotated[str | None, typer.Option("--grid", help="tenths, ninths, twentieths, all.")] = None,
     level: Annotated[str | None, typer.Option("--level", help="Remove token by token, or word by word.")] = None,
     min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Leave shorter texts out.")] = None,
     sample: Annotated[int | None, typer.Option("--sample", help="Number of texts; by default all.")] = None,
@@ -221,7 +225,10 @@ def bench(
         list[str] | None,
         typer.Option("--fail-under", metavar="METRIC=VALUE", help="Exit 1 if a method is worse; repeatable."),
     ] = None,
-    spec: Annotated[Path | None, typer.Option("--spec", help="spec.json of a benchmark to make again.")] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option("--spec", help="spec.json of a benchmark to make again; other options than --out are not read."),
+    ] = None,
 ) -> None:
     checks, asked = gates(fail_under or []), {"metrics": metrics, "perturbations": perturbation, "orders": order}
     more = {"grids": grid, "level": level, "min_tokens": min_tokens, "sample": sample, "seed": seed}
@@ -251,7 +258,7 @@ def bench(
     table = benchmark(call, answers.opened_call(call), out)
     _list(answers.bench_page(table))
     if out is not None:
-        answers.say(f"written to {out}: report.html, table.md, results.parquet, curves.png, spec.json")
+        answers.say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
     failed = [line for gate in checks for line in gate.failures(table)]
     for line in failed:
         answers.say(line)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from whichtoken.cli.inputs import built_methods
 from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
-from whichtoken.tables import BenchTable
+from whichtoken.tables import BenchTable, in_order
 
 if TYPE_CHECKING:
     from whichtoken.bench.protocols import Protocol
     from whichtoken.models import Subject
+
+
+OWN = "random (whichtoken)"
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class BenchCall:
             raise UsageError("give the texts to measure on: --data FILE; or --attributions FILE, which holds its own")
         if self.ablation is not None and (self.methods is not None or self.settings):
             raise UsageError("--ablation has methods of its own; leave --methods and -o out")
+        if self.ablation is not None and self.attributions is not None:
+            raise UsageError("--ablation compares variants of one method; leave --attributions out")
         if self.train is not None and self.ablation is None:
             raise UsageError("--train is for ablations that build reference libraries; give --ablation too")
         for path in (self.data, self.train, self.attributions):
@@ -79,7 +84,7 @@ def call_from(path: Path, sample: int | None) -> BenchCall:
 
 
 def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTable:
-    from whichtoken.bench.files import Folder
+    from whichtoken.bench.files import Folder, draw_variants
     from whichtoken.bench.imported import read_given
     from whichtoken.bench.measuring import Bench
     from whichtoken.bench.running import gather, run
@@ -97,28 +102,34 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTab
     else:
         examples = read_examples(call.data, call.label, list(call.column) or None)
     texts = gather(subject, examples, how, given or None)
-    return run(bench, texts, Folder.at(out), call.origin())
+    table = run(bench, texts, Folder.at(out), call.origin())
+    if call.ablation is None:
+        return table
+    ordered = in_order(table, list(methods))
+    if out is not None:
+        draw_variants(ordered, out)
+    return ordered
 
 
 def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[str, Any]:
     """By the name that tables show; `given`: names of what was scored elsewhere."""
     from whichtoken.ablations import ablation
-    from whichtoken.bench.choosing import able, usual_methods
     from whichtoken.bench.summary import CONTROLS
+    from whichtoken.bench.usual import able, usual_methods
     from whichtoken.registry import method
 
     if call.ablation is not None:
         return ablation(call.ablation, subject, call.train)
     words, names = list(call.settings), call.methods
     if names is None and call.attributions is None:
-        names = ",".join(usual_methods(subject))
+        names = ",".join(name for name in usual_methods(subject) if name not in CONTROLS)
     built = built_methods(names, words) if names is not None else []
     if names == "all":
         built = [one for one in built if able(subject, one)]
     found = {one.label: one for one in built}
-    if call.controls or not found:
+    if call.controls:
         found |= {name: method(name) for name in CONTROLS if name not in {*found, *given}}
-    return found
+    return found or {OWN: method("random")}  # what was scored elsewhere is laid on something scored here
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,7 @@ class Gate:
 def gates(words: Sequence[str]) -> list[Gate]:
     found = []
     for word in words:
+        _check_metric(word.partition("=")[0].strip())
         metric, _, value = word.partition("=")
         try:
             gate = Gate(metric.strip(), float(value))
@@ -156,6 +168,15 @@ def gates(words: Sequence[str]) -> list[Gate]:
             raise BadSetting("--fail-under", word, "metric=number, such as aopc=0.4")
         found.append(gate)
     return found
+
+
+def _check_metric(name: str) -> None:
+    """A wrong word should not wait for the benchmark."""
+    from whichtoken.bench.protocols import METRIC_NAMES
+
+    known = (*METRIC_NAMES, "seconds", "evaluations")
+    if name.partition(" ")[0] not in known:
+        raise UnknownName("metric of --fail-under", name, known)
 
 
 def changes_of(words: Mapping[str, str | int | None]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from whichtoken.errors import UnsupportedModel, UsageError
 from whichtoken.models import Answers, ModelProbe, Subject, window_row
 from whichtoken.models.architectures import Readout
-from whichtoken.perturb import PERTURBATIONS, Pad, Perturbation
+from whichtoken.perturb import PERTURBATIONS, Mask, Pad, Perturbation
 from whichtoken.records import Attribution
 from whichtoken.targets import Goal
 from whichtoken.words import word_groups
@@ -43,8 +43,7 @@ class Text:
 
     def _probe(self, how: Perturbation) -> ModelProbe:
         subject = self.answers.subject
-        if isinstance(how, Pad):
-            check_pad(subject)
+        check_perturbation(subject, how)
         document = subject.encode([self.attribution.texts])[0]
         batch = subject.batch([window_row(document, document.windows[0])])
         return ModelProbe(subject, batch, _goal(subject, self.attribution.label), how, self.answers)
@@ -75,8 +74,12 @@ def perturbation_of(how: str | Perturbation) -> Perturbation:
     return how
 
 
-def check_pad(subject: Subject) -> None:
-    """Some models look for padding by its id, and then padding in the middle of a text is no blank."""
+def check_perturbation(subject: Subject, how: Perturbation) -> None:
+    """Some tokenizers have no mask token; some models look for padding by its id, and then it is no blank."""
+    if isinstance(how, Mask) and subject.fillers.mask is None:
+        raise UnsupportedModel(f"{subject.title} has no mask token to replace words by; use the perturbation 'delete'")
+    if not isinstance(how, Pad):
+        return
     config = subject.model.config
     by_position = subject.architecture.positions_after_padding
     if by_position or subject.architecture.readout(config) is Readout.LAST:
