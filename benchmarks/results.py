@@ -1,4 +1,4 @@
-"""docs/results.md, written from the benchmarks in benchmarks/runs: `make results`.
+"""docs/results.md, and what `explain --method auto` chooses by, from the benchmarks in benchmarks/runs: `make results`.
 
 Each folder there was made by the command that its spec.json holds, and the page shows it. Every number on the page is
 read from a stored table; sentences that compare are computed, so that they stay true when a run is made again.
@@ -8,9 +8,12 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import whichtoken as wt
+from whichtoken.bench.choosing import SHIPPED
+from whichtoken.bench.files import table_json
 from whichtoken.tables import BenchTable, Cell, in_order
 
 RUNS = Path(__file__).parent / "runs"
@@ -41,6 +44,9 @@ PAPER_MEANS = {
 def main() -> None:
     PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
     print(f"written to {PAGE}")
+    if (every := table_of("sst2-every")) is not None:
+        SHIPPED.write_text(table_json(replace(every, trends=(), agreement=None)), encoding="utf-8")
+        print(f"written to {SHIPPED}, which explain --method auto chooses by")
 
 
 def page() -> Iterator[str]:
@@ -84,6 +90,9 @@ def benchmark(name: str, heading: str) -> Iterator[str]:
     yield command(name)
     yield facts(table)
     yield rows(table, DELETION)
+    if name == "sst2":
+        wt.plot_curves(table, PAGE.parent / "pictures" / "curves-sst2.png")
+        yield "![Mean curves of every method, highest and lowest scores first](pictures/curves-sst2.png)\n"
     if f"aopc {M}" in {column.name for column in table.columns}:
         yield rows(table, {**MASK, **NORMALISED})
     yield rows(table, COST, interval=False)
@@ -121,7 +130,8 @@ def rows(table: BenchTable, columns: dict[str, str], interval: bool = True) -> s
     lines = [f"| method | {' | '.join(there)} |", "|---" * (len(there) + 1) + "|"]
     for line in table.lines:
         cells = [
-            shown(line.cells.get(name), interval, best=is_best(table, name, line.method)) for name in there.values()
+            shown(line.cells.get(name), interval, best=interval and is_best(table, name, line.method))
+            for name in there.values()
         ]
         lines.append(f"| {line.method}{' *' if line.searched else ''} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
