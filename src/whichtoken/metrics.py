@@ -115,6 +115,46 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+@dataclass(frozen=True)
+class Wider:
+    """A metric of more than one curve, which a benchmark has."""
+
+    name: str
+    paper: str
+    about: str
+    better: Literal["higher", "lower", ""]
+    span: str
+
+
+WIDER: Mapping[str, Wider] = {
+    metric.name: metric
+    for metric in (
+        Wider(
+            "normalised-aopc",
+            "Edin et al. 2024",
+            "AOPC between the lowest and highest that an order of the tokens has; costs a search for each text",
+            "higher",
+            "0 to 1",
+        ),
+        Wider(
+            "pooled-auc",
+            "Han et al., UAI 2025 (deduced)",
+            "area under the mean curve of AOPC or log-odds, all methods scaled together",
+            "higher",
+            "0 to 0.8",
+        ),
+        Wider(
+            "kendall",
+            "Qiang et al., NeurIPS 2022",
+            "tau between the explanations of two classes; costs a second explanation",
+            "lower",
+            "-1 to 1",
+        ),
+        Wider("agreement", "Kendall 1938", "tau-b between methods", "", "-1 to 1"),
+    )
+}
+
+
 def per_step(curve: Curve, metric: StepMetric) -> tuple[float, ...]:
     """What a step contributes to the metric, for each of `curve.removed`; 0.0 for the whole text."""
     start, _ = _steps(curve)

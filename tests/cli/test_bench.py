@@ -281,7 +281,8 @@ def test_an_ablation_measures_its_variants(name: str, variants: set[str], refere
     assert variants <= set(found)
     assert not set(found) & {"random", "attcat"}
     assert all(found[variant].searched for variant in variants - {"n=0"})
-    assert all(variant in out for variant in variants)
+    listed = [row.split()[0] for row in out.splitlines() if row.strip().startswith(("n=", "depth="))]
+    assert listed == sorted(found, key=lambda variant: int(variant.partition("=")[2]))  # not the best first
     means = {line.cells["auc delete morf tenths"].mean for line in found.values()}
     assert len(means) > 1
 
@@ -320,10 +321,15 @@ def test_scores_made_elsewhere_are_measured_beside_the_methods(model: str, bench
 
 def test_without_data_the_texts_are_those_that_were_scored(model: str, bench: Call) -> None:
     given_lines("given.jsonl", wt.load(model), "captum", TEXTS[:2])
-    code, out, err = bench("--attributions", "given.jsonl", "--metrics", "auc", "--no-controls", data=(), sample=None)
-    assert code == 0, err
-    listed = [name for name in ("captum", "random", "refined-noise", "attcat", "gae") if name in out]
-    assert listed == ["captum", "random", "refined-noise"]  # beside something, or the number says little
+    words = ["--attributions", "given.jsonl", "--metrics", "auc"]
+    for more, names in (([], {"random", "refined-noise"}), (["--no-controls"], {"random (whichtoken)"})):
+        code, _, err = bench(*words, *more, "--out", f"out{len(more)}", data=(), sample=None)
+        assert code == 0, err
+        table = wt.read_table(f"out{len(more)}")
+        controls = {line.method for line in table.lines if line.control}
+        assert controls == names  # beside something, or the number says little
+        assert {line.method for line in table.lines} - controls == {"captum"}
+        assert table.lines[0].cells["auc delete morf tenths"].n == 2
 
 
 def test_lines_of_explain_can_be_measured(model: str, bench: Call, capsys: pytest.CaptureFixture[str]) -> None:

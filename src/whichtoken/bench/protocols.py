@@ -9,21 +9,12 @@ from whichtoken.evaluating import Plan
 from whichtoken.evaluating.curves import Level
 from whichtoken.evaluating.inputs import perturbation_of
 from whichtoken.grids import GRIDS
+from whichtoken.metrics import METRICS, WIDER
 from whichtoken.perturb import PERTURBATIONS
 from whichtoken.records import Order
 from whichtoken.typed import build
 
-METRIC_NAMES = {
-    "aopc": "mean drop of the probability",
-    "log-odds": "mean of ln(p / p0)",
-    "auc": "area under the probability curve",
-    "pooled-auc": "area after scaling all methods together, as in Contrast-CAT's Table 1",
-    "normalised-aopc": "AOPC between the lowest and highest that any order can have; costs a beam search for each text",
-    "comprehensiveness": "ERASER: drop without the highest tokens",
-    "sufficiency": "ERASER: drop with only the highest tokens",
-    "kendall": "tau between the explanations of two classes; costs a second explanation",
-    "agreement": "tau between methods",
-}
+METRIC_NAMES = (*METRICS, *WIDER)
 ERASER_METRICS = {"comprehensiveness": "morf", "sufficiency": "lerf"}  # and the order that each is measured on
 
 

@@ -16,7 +16,7 @@ from whichtoken.catalogue import catalogue
 from whichtoken.cli.heads import NO_HEADS
 from whichtoken.cli.inputs import Texts, parsed_settings
 from whichtoken.errors import BadInput, NotFinite, UnknownName, UsageError
-from whichtoken.metrics import METRICS, aopc
+from whichtoken.metrics import METRICS, WIDER, Metric, Wider, aopc
 from whichtoken.records import Attribution, Curve
 from whichtoken.render.rows import visible
 from whichtoken.render.terminal import table_view
@@ -241,8 +241,9 @@ def method_page(name: str) -> RenderableType:
 
 def metric_list() -> RenderableType:
     head = ("metric", "paper", "what it says", "better", "range")
-    rows = [(m.name, m.paper, m.about, m.better, m.span) for m in METRICS.values()]
-    note = "\nbetter: when the most relevant tokens go first. Every metric is computed from the model's answers."
+    listed: list[Metric | Wider] = [*METRICS.values(), *WIDER.values()]
+    rows = [(m.name, m.paper, m.about, m.better or "neither", m.span) for m in listed]
+    note = "\nbetter: when the most relevant tokens go first. compare has those of one curve, bench has all of them."
     return Group(table_view(head, rows), Text(note, style="dim"))
 
 

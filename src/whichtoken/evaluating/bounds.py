@@ -1,7 +1,7 @@
 """How far any order of removal could get: the highest and the lowest AOPC of a text, exact or by beam search.
 
 AOPC is a weighted sum over nested sets of removed tokens. For a short text every set is asked and the best chain of
-sets found; for a longer one a beam of chains grows step by step, as in Edin et al., "Normalized AOPC", ACL 2025. Where
+sets found; for a longer one a beam of chains grows step by step, as in Edin et al., "Normalized AOPC", 2024. Where
 a step removes several tokens at once, those whose removal alone changes most go together; and some of the next best.
 """
 
