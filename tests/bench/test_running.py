@@ -308,7 +308,7 @@ def test_two_names_of_one_method_are_two_lines(subject_of: SubjectOf) -> None:
     assert found["attcat"] == found["attcat@recommended"] != found["gae"]
 
 
-def test_wrong_calls_are_refused(subject_of: SubjectOf) -> None:
+def test_wrong_calls_are_refused(subject_of: SubjectOf, tmp_path: Path) -> None:
     subject = subject_of("bert")
     for methods, message in (("attcat", "put it in a list"), ([], "at least one method"), (["atcat"], "'attcat'")):
         with pytest.raises(UsageError, match=message):
@@ -319,7 +319,10 @@ def test_wrong_calls_are_refused(subject_of: SubjectOf) -> None:
         wt.compare(subject, ["very slow", " "], METHODS, protocol=quick())
     for perturbation, message in (("mask", "has no mask token"), ("pad", "is no blank")):
         with pytest.raises(UnsupportedModel, match=message):
-            wt.compare(subject_of("gpt2"), TEXTS, ["attcat"], protocol=quick(perturbations=(perturbation,)))
+            wt.compare(
+                subject_of("gpt2"), TEXTS, ["attcat"], None, quick(perturbations=(perturbation,)), tmp_path / "a"
+            )
+    assert not (tmp_path / "a").exists()  # before anything was begun
 
 
 def test_a_folder_keeps_what_was_measured(

@@ -152,22 +152,30 @@ def test_comprehensiveness_and_sufficiency_by_hand() -> None:
 
 
 def test_normalised_aopc_is_the_place_between_the_bounds_of_either_order() -> None:
-    bounds = {MORF: (-0.1, 0.4, True)}
-    texts = [*(replace(text, bounds=bounds) for text in TEXTS[:5]), *TEXTS[5:]]
-    table = table_of("normalised-aopc", texts=texts)
+    wide, narrow = (-0.4, 0.4, True), (0.08, 0.1, False)  # what was searched for holds all methods, or misses some
+    bounded = [replace(text, bounds={MORF: narrow if i % 2 else wide}) for i, text in enumerate(TEXTS[:5])]
+    alike = replace(bounded[0], number=5, methods=dict.fromkeys(METHODS, bounded[0].methods["gae"]))
+    same = fmean(drops(alike, "gae", MORF))
+    curves = {plan: alike.methods["gae"].curves[MORF] for plan in alike.removed}
+    alike = replace(
+        alike,
+        bounds={MORF: (same, same + 1e-9, True)},
+        methods=dict.fromkeys(METHODS, replace(alike.methods["gae"], curves=curves)),
+    )
+    table = table_of("normalised-aopc", texts=[*bounded, alike, *TEXTS[6:]])
 
     def place(text: Measured, method: str, plan: str) -> float:
         """Between what the search found, or any method in either order where that is more."""
         there = [fmean(drops(text, name, order)) for name in METHODS for order in (MORF, LERF)]
-        low, high = min(-0.1, *there), max(0.4, *there)
+        low, high = min(*text.bounds[MORF][:2], *there), max(*text.bounds[MORF][:2], *there)
         return (fmean(drops(text, method, plan)) - low) / (high - low)
 
     for plan in (MORF, LERF):
         cells = {line.method: line.cells[f"normalised-aopc {plan}"] for line in table.lines}
         for method in METHODS:
-            expected = fmean(place(text, method, plan) for text in TEXTS[:5])
+            expected = fmean(place(text, method, plan) for text in bounded)
             assert cells[method].mean == pytest.approx(expected)
-            assert cells[method].n == 5  # where nothing was searched, there is no place
+            assert cells[method].n == 5  # where no order matters, or nothing was searched, there is no place
     assert not any(column.name == f"normalised-aopc {MASKED}" for column in table.columns)
     assert f"aopc {MORF}" not in {column.name for column in table.columns}
 

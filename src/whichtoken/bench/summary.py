@@ -16,6 +16,8 @@ ROUNDING = 1e-6  # of probabilities in single precision
 CONTROLS = ("random", "refined-noise")
 ORDER_WORDS = {"morf": "highest first", "lerf": "lowest first", "random": "in random order"}
 Better: TypeAlias = Literal["higher", "lower", ""]
+UP: Mapping[str, Better] = {"morf": "higher", "lerf": "lower", "random": ""}  # where more is lost
+DOWN: Mapping[str, Better] = {"morf": "lower", "lerf": "higher", "random": ""}
 Values = Mapping[str, Mapping[int, float]]  # by method, then by text
 
 
@@ -84,8 +86,7 @@ def _costs(texts: Sequence[Measured]) -> Iterable[tuple[Column, Values]]:
 def _column(metric: str, how: str, order: str, grid: str, asked: Asked) -> Column | None:
     plan = f"{how} {order} {grid}"
     words = f"{how}, {ORDER_WORDS[order]}" + ("" if grid == "tenths" else f", {grid}")
-    up: Better = {"morf": "higher", "lerf": "lower"}.get(order, "")  # type: ignore[assignment]
-    down: Better = {"morf": "lower", "lerf": "higher"}.get(order, "")  # type: ignore[assignment]
+    up, down = UP[order], DOWN[order]
     eraser = grid == "eraser"
     if metric == "aopc" and not eraser:
         size = "absolute change" if asked.absolute else "drop"
