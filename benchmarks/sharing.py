@@ -9,10 +9,13 @@ ratio does not depend on how busy the machine is. Printed, and written to benchm
 
 import argparse
 import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 import whichtoken as wt
@@ -20,9 +23,9 @@ from scoring import sample_texts
 from whichtoken.bench.measured import Part
 from whichtoken.bench.measuring import Bench, Task, measure, plan_name
 from whichtoken.bench.protocols import protocol
-from whichtoken.evaluating import Plan, as_text
-from whichtoken.evaluating.curves import kept_tokens
-from whichtoken.models import Answers
+from whichtoken.evaluating import as_text, degrade_text
+from whichtoken.explaining import explain_with
+from whichtoken.models import Answers, Row
 from whichtoken.registry import chosen_methods
 from whichtoken.trace import Ask
 
@@ -68,26 +71,27 @@ def single_pass(name: str) -> bool:
     return not wt.method(name).needs.asks - {Ask.HEADS, Ask.PASSES} and name not in ("integrated-gradients",)
 
 
+@dataclass(frozen=True)
+class OneByOne(Answers):
+    """Every sequence is given to the model by itself, as often as it is asked for."""
+
+    def __call__(self, rows: Sequence[Row]) -> Tensor:
+        self.tally.asked += len(rows)
+        self.tally.evaluated += len(rows)
+        return torch.cat([self.subject.logits(self.subject.batch([row])) for row in rows])
+
+
 def naive(bench: Bench, texts: list[str], part: Part) -> tuple[int, float]:
     """How many perturbed texts the model was given, and how far its answers are from those of the benchmark."""
-    asked, difference = 0, 0.0
+    answers, difference = OneByOne(bench.subject), 0.0
     for text, measured in zip(tqdm(texts, desc="naive"), part.texts, strict=True):
         for name, method in bench.methods.items():
-            attribution = wt.explain(bench.subject, [text], [method])[0][method.label]
-            asked += int(attribution.evaluations) if attribution.searched else 0
+            found = list(explain_with(answers, [text], [method])[0].values())
             for plan in bench.protocol.plans():
-                curve = one_by_one(bench.subject, attribution, plan)
-                asked += len(curve)
-                pairs = zip(curve, measured.methods[name].curves[plan_name(plan)], strict=True)
+                curve = degrade_text(as_text(found, answers), found, [plan])[0][0]
+                pairs = zip(curve.probability, measured.methods[name].curves[plan_name(plan)], strict=True)
                 difference = max(difference, *(abs(a - b) for a, b in pairs))
-    return asked, difference
-
-
-def one_by_one(subject: wt.Subject, attribution: wt.Attribution, plan: Plan) -> list[float]:
-    """The curve, each of its points asked by itself, and nothing remembered."""
-    patterns = kept_tokens(as_text([attribution], Answers(subject)), attribution, plan)[1]
-    asked = (as_text([attribution], Answers(subject)).keep(kept[None], plan.perturbation) for kept in patterns)
-    return [probability for (probability,) in asked]
+    return answers.tally.evaluated, difference
 
 
 if __name__ == "__main__":

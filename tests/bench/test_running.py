@@ -391,7 +391,8 @@ def test_a_part_that_was_begun_with_a_smaller_sample_is_completed(
     subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject, again = subject_of("bert"), list[int]()
-    wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=3), out=tmp_path)
+    for size in (1, 3):
+        wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=size), out=tmp_path)
     measure_really = measure
 
     def count(bench: Bench, tasks: Sequence[Task]) -> Any:

@@ -154,14 +154,10 @@ def test_comprehensiveness_and_sufficiency_by_hand() -> None:
 def test_normalised_aopc_is_the_place_between_the_bounds_of_either_order() -> None:
     wide, narrow = (-0.4, 0.4, True), (0.08, 0.1, False)  # what was searched for holds all methods, or misses some
     bounded = [replace(text, bounds={MORF: narrow if i % 2 else wide}) for i, text in enumerate(TEXTS[:5])]
-    alike = replace(bounded[0], number=5, methods=dict.fromkeys(METHODS, bounded[0].methods["gae"]))
-    same = fmean(drops(alike, "gae", MORF))
-    curves = {plan: alike.methods["gae"].curves[MORF] for plan in alike.removed}
-    alike = replace(
-        alike,
-        bounds={MORF: (same, same + 1e-9, True)},
-        methods=dict.fromkeys(METHODS, replace(alike.methods["gae"], curves=curves)),
-    )
+    one = bounded[0].methods["gae"]
+    flat = replace(one, curves=dict.fromkeys(one.curves, one.curves[MORF]))  # whoever ranks, and from either end
+    same = fmean(drops(bounded[0], "gae", MORF))
+    alike = replace(TEXTS[5], methods=dict.fromkeys(METHODS, flat), bounds={MORF: (same, same + 1e-9, True)})
     table = table_of("normalised-aopc", texts=[*bounded, alike, *TEXTS[6:]])
 
     def place(text: Measured, method: str, plan: str) -> float:

@@ -78,7 +78,7 @@ def degrade_text(text: Text, attributions: Sequence[Attribution], plans: Sequenc
     places: list[tuple[Perturbation, int, Steps]] = []
     for plan in plans:
         for attribution in attributions:
-            steps, kept = kept_tokens(text, attribution, plan)
+            steps, kept = _kept_tokens(text, attribution, plan)
             patterns = asked.setdefault(plan.perturbation, [])
             places.append((plan.perturbation, len(patterns), steps))
             patterns += kept
@@ -121,7 +121,7 @@ def units_of(text: Text, level: Level) -> list[tuple[int, ...]]:
     return list(text.words) if level == "word" else [(i,) for i in text.content]
 
 
-def kept_tokens(text: Text, attribution: Attribution, plan: Plan) -> tuple[Steps, list[Tensor]]:
+def _kept_tokens(text: Text, attribution: Attribution, plan: Plan) -> tuple[Steps, list[Tensor]]:
     """The steps, and which tokens each keeps. Ties fall by position; the two orders are each other's reverse."""
     n_units = len(units_of(text, plan.level))
     total = n_units + (text.n_tokens - len(text.content) if plan.shares_of == "all" else 0)
