@@ -42,6 +42,7 @@ class Trend:
     perturbation: str  # "delete", "mask", "pad"
     removed: tuple[float, ...]  # fractions, from 0
     means: Mapping[str, tuple[float, ...]]  # by method
+    grid: str = "tenths"
 
 
 @dataclass(frozen=True)

@@ -359,3 +359,10 @@ def test_mean_curves_are_of_sizes_where_aopc_is_and_random_orders_have_no_direct
     texts = invented({random_order: TENTHS}, ("attcat", "gae"), ())
     columns = summarise(texts, Asked(("aopc", "log-odds", "auc"), (random_order,))).columns
     assert [column.better for column in columns[:3]] == ["", "", ""]
+
+
+def test_mean_curves_of_two_grids_can_be_told_apart() -> None:
+    ninths = "delete morf ninths"
+    texts = invented({MORF: TENTHS, ninths: tuple(k / 9 for k in range(10))}, ("attcat", "gae"), ())
+    trends = summarise(texts, Asked(("aopc",), (MORF, ninths))).trends
+    assert [trend.grid for trend in trends] == ["tenths", "ninths"]

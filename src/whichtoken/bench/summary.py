@@ -234,7 +234,7 @@ def _trends(texts: Sequence[Measured], asked: Asked) -> Iterable[Trend]:
                     steps = np.array([per_step(curve_of(t, t.methods[method], plan), metric) for t in texts])
                     sizes = abs(steps) if asked.absolute and metric == "aopc" else steps
                     means[method] = tuple(sizes.mean(0).tolist())
-                yield Trend(metric, order, how, texts[0].removed[plan], means)
+                yield Trend(metric, order, how, texts[0].removed[plan], means, grid)
 
 
 def _agreement(texts: Sequence[Measured], lines: Sequence[Line]) -> Agreement | None:

@@ -120,7 +120,8 @@ def _title(trend: Trend, table: BenchTable) -> str:
     words = {trend.metric, trend.order, trend.perturbation}
     better = next((column.better for column in table.columns if words <= set(column.name.split())), "")
     arrow = f"   {ARROWS[better]} {better} is better" if better else ""
-    return visible(f"{ORDERS.get(trend.order, trend.order)}, {trend.perturbation}{arrow}")
+    steps = "" if trend.grid == "tenths" else f", {trend.grid}"
+    return visible(f"{ORDERS.get(trend.order, trend.order)}, {trend.perturbation}{steps}{arrow}")
 
 
 def _draw_trend(axes: Any, trend: Trend, strokes: dict[str, Stroke]) -> None:
