@@ -152,7 +152,7 @@ def read_spec(path: Path) -> dict[str, Any]:
 
 
 def table_json(table: BenchTable) -> str:
-    return json.dumps({"schema": SCHEMA, **asdict(table)}, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({"schema": SCHEMA, **asdict(table)}, ensure_ascii=False) + "\n"
 
 
 def read_table(path: str | Path) -> BenchTable:
