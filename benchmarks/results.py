@@ -41,6 +41,17 @@ PAPER_MEANS = {
 }
 
 
+# What had to be made first.
+BEFORE = {
+    "sst2-12-layers": (
+        "whichtoken references build data/sst2/train.tsv --model models/bert_12x384_sst2 --out refs12 -o scan=2000",
+        "whichtoken heads build --conllu data/ud_ewt/en_ewt-ud-dev.conllu --model models/bert_12x384_sst2 "
+        "--out heads12.json",
+    ),
+    "yelp": ("python benchmarks/yelp_tsv.py data/samples/yelp yelp.tsv",),
+}
+
+
 def main() -> None:
     PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
     print(f"written to {PAGE}")
@@ -53,10 +64,13 @@ def page() -> Iterator[str]:
     yield INTRODUCTION
     for name, heading in (
         ("sst2", "SST-2 dev, default model: every sentence of at least 10 tokens"),
-        ("sst2-every", "SST-2 dev, default model, every method: also by mask, normalised, between classes"),
-        ("sst2-12-layers", "SST-2 dev, the 12-layer model"),
-        ("yelp", "Yelp reviews, default model (trained on films: another domain)"),
-        ("imdb", "IMDB reviews up to 512 tokens, default model (trained on single sentences about films)"),
+        ("sst2-every", "SST-2 dev, default model, a sample: every method, also by mask, normalised, between classes"),
+        ("sst2-12-layers", "SST-2 dev, a sample, the 12-layer model"),
+        ("yelp", "Yelp reviews, a sample, default model (trained on films: another domain)"),
+        (
+            "imdb",
+            "IMDB reviews up to 512 tokens, a small sample, default model (trained on single sentences about films)",
+        ),
     ):
         yield from benchmark(name, heading)
     yield from papers()
@@ -87,6 +101,7 @@ def benchmark(name: str, heading: str) -> Iterator[str]:
     if table is None:
         return
     yield f"## {heading}\n"
+    yield from (f"`{made}`\n" for made in BEFORE.get(name, ()))
     yield command(name)
     yield facts(table)
     yield rows(table, DELETION)
