@@ -15,7 +15,6 @@ from whichtoken.rationales import (
     SentimentTree,
     auprc,
     iou_f1,
-    mean_plausibility,
     plausibility,
     read_sst_trees,
     runs,
@@ -214,8 +213,6 @@ def test_plausibility_of_a_data_set_by_hand() -> None:
     assert (found[0].token_f1, found[0].iou_f1, found[0].auprc) == pytest.approx((4 / 5, 2 / 3, 1.0))
     assert (found[1].token_f1, found[1].iou_f1, found[1].auprc) == pytest.approx((0.0, 0.0, 1 / 4))
     assert found[2] is None
-    mean = mean_plausibility(found)
-    assert (mean.token_f1, mean.iou_f1, mean.auprc) == pytest.approx((2 / 5, 1 / 3, 5 / 8))
 
 
 def test_at_least_one_token_is_chosen() -> None:
@@ -259,5 +256,3 @@ def test_what_does_not_belong_together_is_refused() -> None:
         plausibility([tokens], [replace(rationale, texts=("so fine",))])
     with pytest.raises(UsageError, match="a rationale for 'negative' says nothing of an attribution to 'positive'"):
         plausibility([tokens], [replace(rationale, label="negative")])
-    with pytest.raises(UsageError, match="no mean"):
-        mean_plausibility([None])

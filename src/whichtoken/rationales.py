@@ -127,15 +127,6 @@ def plausibility(attributions: Sequence[Scored], rationales: Sequence[Rationale]
     ]
 
 
-def mean_plausibility(found: Iterable[Plausibility | None]) -> Plausibility:
-    """Over the texts that have a rationale. ERASER's own IOU F1 is that of mean precision and recall instead."""
-    some = [one for one in found if one is not None]
-    if not some:
-        raise UsageError("none of the texts has a rationale, so there is no mean; give texts with marked words")
-    sums = (sum(one.token_f1 for one in some), sum(one.iou_f1 for one in some), sum(one.auprc for one in some))
-    return Plausibility(*(total / len(some) for total in sums))
-
-
 def top_tokens(scores: Sequence[float], k: int) -> tuple[int, ...]:
     """Positions of the k highest scores, the highest first; ties by position."""
     return tuple(np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")[:k].tolist())
