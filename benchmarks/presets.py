@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 import whichtoken as wt
-from scoring import interval, mean_drops, sample_texts
+from scoring import mean_drops, sample_texts, shown
 from whichtoken.trace import Method
 
 RESULT = Path(__file__).parent / "results" / "presets.md"
@@ -39,12 +39,12 @@ def main() -> None:
     methods: list[str | Method] = [*FAMILIES, *AXES]
     results = wt.explain(subject, texts, methods)
     drops = np.array([mean_drops(subject, list(r.values())) for r in tqdm(results, desc="texts")])  # text method order
-    rows = [(key, *interval(drops[:, i, 0]), *interval(drops[:, i, 1])) for i, key in enumerate(results[0])]
+    rows = [(key, shown(drops[:, i, 0]), shown(drops[:, i, 1])) for i, key in enumerate(results[0])]
     RESULT.write_text(table(Path(chosen.model).name, chosen.data.name, len(texts), rows))
     print(RESULT.read_text())
 
 
-def table(model: str, data: str, count: int, rows: list[tuple[str, float, float, float, float, float, float]]) -> str:
+def table(model: str, data: str, count: int, rows: list[tuple[str, str, str]]) -> str:
     lines = [
         "# Settings and faithfulness",
         "",
@@ -54,7 +54,7 @@ def table(model: str, data: str, count: int, rows: list[tuple[str, float, float,
         "| method | most relevant first, higher is better | least relevant first, lower is better |",
         "|---|---|---|",
     ]
-    lines += [f"| {k} | {a:.3f} [{b:.3f}, {c:.3f}] | {d:.3f} [{e:.3f}, {f:.3f}] |" for k, a, b, c, d, e, f in rows]
+    lines += [f"| {key} | {most} | {least} |" for key, most, least in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import whichtoken as wt
+from whichtoken.bench.stats import interval
 from whichtoken.evaluating import degrade
 from whichtoken.metrics import aopc
 from whichtoken.perturb import Perturbation
@@ -35,13 +36,7 @@ def mean_drops(
     return [(aopc(most), aopc(least)) for most, least in zip(*curves, strict=True)]
 
 
-def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean and 95 % bootstrap interval over texts."""
-    source = np.random.default_rng(0)
-    means = source.choice(values, (2000, len(values))).mean(1)
-    return float(values.mean()), float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
-
-
 def shown(values: NDArray[np.float64]) -> str:
-    mean, low, high = interval(values)
-    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+    """Mean and 95 % bootstrap interval over texts."""
+    low, high = interval(values)
+    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"

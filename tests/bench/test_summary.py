@@ -366,3 +366,9 @@ def test_mean_curves_of_two_grids_can_be_told_apart() -> None:
     texts = invented({MORF: TENTHS, ninths: tuple(k / 9 for k in range(10))}, ("attcat", "gae"), ())
     trends = summarise(texts, Asked(("aopc",), (MORF, ninths))).trends
     assert [trend.grid for trend in trends] == ["tenths", "ninths"]
+
+
+def test_pooled_areas_of_random_orders_have_no_direction() -> None:
+    plans = {"delete random tenths": TENTHS}
+    table = summarise(invented(plans, ("attcat", "gae"), ()), Asked(("pooled-auc",), tuple(plans)))
+    assert [column.better for column in table.columns[:2]] == ["", ""]

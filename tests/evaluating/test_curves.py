@@ -29,10 +29,10 @@ def probability(subject: wt.Subject, tokens: list[str], label: str) -> float:
 
 
 @pytest.mark.parametrize("order", ["morf", "lerf"])
-def test_a_curve_is_what_the_model_says_of_the_shortened_texts(order: str, subject_of: SubjectOf) -> None:
+def test_a_curve_is_what_the_model_says_of_the_shortened_texts(order: Order, subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
     attribution = explained(subject, "attcat")[0]
-    curve = degrade(subject, [attribution], order=order)[0]  # type: ignore[arg-type]
+    curve = degrade(subject, [attribution], order=order)[0]
     content = range(1, len(attribution.tokens) - 1)
     ranked = sorted(content, key=lambda i: -attribution.scores[i])
     ranked = ranked if order == "morf" else ranked[::-1]

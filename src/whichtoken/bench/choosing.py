@@ -46,7 +46,7 @@ def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None 
             raise UsageError("there is no stored benchmark of this model; give texts to make a small one on")
         perturbations = ("delete",) if subject.fillers.mask is None else ("delete", "mask")
         how = protocol(perturbations=perturbations, metrics=("aopc", "normalised-aopc"), orders=("morf",), min_tokens=1)
-        table = compare(subject, given, usual_methods(subject), protocol=how)
+        table = compare(subject, given, protocol=how)
         origin = f"a small benchmark on {len(given)} text{'s' * (len(given) != 1)}"
         found = choose(table, origin, names)  # a table that nothing can be chosen from must not be stored
         _store(subject, table)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any, Literal, get_args
 
 from whichtoken.errors import BadSetting, UnknownName
@@ -59,10 +60,9 @@ class Protocol:
 
     def plans(self) -> list[Plan]:
         """Every curve that is drawn."""
-        grids = [grid for grid in self.grids if grid != "eraser"]
-        asked = [self._plan(order, how, grid) for grid in grids for how in self.perturbations for order in self.orders]
+        own = product(self.grids, self.perturbations, self.orders)
         eraser = [order for metric, order in ERASER_METRICS.items() if metric in self.metrics]
-        return asked + [
+        return [self._plan(order, how, grid) for grid, how, order in own] + [
             Plan(order, perturbation_of(how), "eraser", self.level)  # type: ignore[arg-type]  # their shares, not ours
             for how in self.perturbations
             for order in eraser

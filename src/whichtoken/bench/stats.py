@@ -13,11 +13,11 @@ SEED = 0
 Floats = NDArray[np.float64]
 
 
-def cell(values: Sequence[float], p: float | None = None) -> Cell:
+def cell(values: Sequence[float]) -> Cell:
     """Mean and 95 % percentile bootstrap interval."""
     found = np.asarray(values, dtype=np.float64)
     low, high = interval(found)
-    return Cell(float(found.mean()), low, high, len(found), p)
+    return Cell(float(found.mean()), low, high, len(found))
 
 
 def interval(values: Floats) -> tuple[float, float]:

@@ -209,10 +209,10 @@ def _pooled(texts: Sequence[Measured], asked: Asked) -> Iterable[tuple[Column, d
             )
             low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
             areas = _areas(methods, changes)
-            up = (metric == "aopc") == (order == "morf")
+            better = (UP if metric == "aopc" else DOWN)[order]
             words = f"{'AOPC' if metric == 'aopc' else metric}, {how}, {ORDER_WORDS[order]}"
             about = "area under the mean curve, scaled by the lowest and highest value of all methods; at most 0.8"
-            column = Column(f"pooled-auc {plan} {metric}", f"pooled AUC of {words}", about, "higher" if up else "lower")
+            column = Column(f"pooled-auc {plan} {metric}", f"pooled AUC of {words}", about, better)
             cells = zip(methods, areas, low, high, strict=True)
             yield column, {m: Cell(float(a), float(lo), float(hi), len(texts)) for m, a, lo, hi in cells}
 

@@ -158,15 +158,15 @@ class Gate:
 def gates(words: Sequence[str]) -> list[Gate]:
     found = []
     for word in words:
-        _check_metric(word.partition("=")[0].strip())
-        metric, _, value = word.partition("=")
+        metric, _, value = (part.strip() for part in word.partition("="))
+        _check_metric(metric)
         try:
-            gate = Gate(metric.strip(), float(value))
+            least = float(value)
         except ValueError:
-            gate = Gate(metric, nan)
-        if isnan(gate.least):
+            least = nan
+        if isnan(least):
             raise BadSetting("--fail-under", word, "metric=number, such as aopc=0.4")
-        found.append(gate)
+        found.append(Gate(metric, least))
     return found
 
 
