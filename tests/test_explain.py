@@ -197,7 +197,7 @@ def test_every_method_works_where_the_caller_switched_gradients_off(context: Any
 def test_attention_that_is_captured_bounds_the_batch(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, texts = subject_of("bert"), ["slow film"] * 6
     rows: list[int] = []
-    monkeypatch.setattr("whichtoken.explaining.PAIRS_PER_BATCH", 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
+    monkeypatch.setattr("whichtoken.explaining.scoring.PAIRS_PER_BATCH", 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
     with subject.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
         wt.explain(subject, texts, ["gradient-x-input"])
         wt.explain(subject, texts, ["gae"])
@@ -209,7 +209,7 @@ def test_many_texts_go_through_in_several_batches(subject_of: SubjectOf, monkeyp
     subject = subject_of("bert")
     texts = ["slow " * n for n in (9, 1, 5, 2, 8, 3)]
     expected = wt.explain(subject, texts)
-    monkeypatch.setattr("whichtoken.explaining.TOKENS_PER_BATCH", 20)
+    monkeypatch.setattr("whichtoken.explaining.scoring.TOKENS_PER_BATCH", 20)
     for one, other in zip(wt.explain(subject, texts), expected, strict=True):
         assert one["attcat"].texts == other["attcat"].texts
         assert one["attcat"].scores == pytest.approx(other["attcat"].scores, rel=1e-9)
@@ -267,7 +267,7 @@ def test_the_bar_is_out_of_the_way_when_a_result_is_printed(
         def clear(self) -> None:
             seen.append("clear")
 
-    monkeypatch.setattr("whichtoken.explaining.tqdm", Bar)
+    monkeypatch.setattr("whichtoken.explaining.scoring.tqdm", Bar)
     for _ in wt.explain_each(subject_of("bert"), ["slow", "rare"], ["attcat"]):
         seen.append("printed")
     assert seen == ["total 2", "update 2", "clear", "printed", "printed"]

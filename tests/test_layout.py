@@ -18,15 +18,15 @@ each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.rel
 # Each may import from the rows above its own, and from within its own folder.
 LEVELS = [
     {"errors"},
-    {"typed", "words", "data", "writing", "tables", "grids"},
+    {"typed", "words", "data", "squad", "writing", "tables", "grids"},
     {"render"},
     {"records", "targets", "references", "syntax", "lrp"},
-    {"trace", "metrics", "ranks", "rationales"},
+    {"trace", "metrics", "ranks", "rationales", "vision"},
     {"registry"},
     {"ops", "perturb", "contrast", "catalogue"},
     {"refinement"},
     {"methods", "models"},
-    {"explaining", "evaluating", "patches", "ablations"},
+    {"explaining", "evaluating", "ablations"},
     {"randomising", "bench"},
     {"cli"},
     {"__init__", "__main__"},
@@ -41,12 +41,14 @@ DOORS = {
     "jinja2": ("render/html.py",),
     "matplotlib": ("render/figures.py", "render/charts.py"),
     "spacy": ("syntax/parser.py",),
+    "PIL": ("models/images.py", "render/pictures.py", "records.py"),
 }
 WITHOUT_TORCH = [
     "errors",
     "typed",
     "words",
     "data",
+    "squad",
     "writing",
     "tables",
     "records",
@@ -56,6 +58,7 @@ WITHOUT_TORCH = [
     "grids",
     "catalogue",
     "syntax",
+    "vision",
     "render.rows",
     "render.html",
     "render.terminal",
@@ -127,12 +130,12 @@ def test_method_files_are_30_to_130_lines() -> None:
 
 def test_the_public_surface() -> None:
     expected = """
-        Attribution BenchTable Class Contrast Curve HeadMask Predicted Protocol Rationale ReferenceLibrary Subject
-        WhichTokenError ablation best_method build_heads build_references compare corrupt_heads degrade explain
-        explain_each load load_heads load_references method method_names parse_texts patch_scores plausibility
-        plot_agreement plot_curves plot_heads plot_layers plot_methods plot_variants protocol random_heads randomised
-        read_conllu read_sst_trees read_table sanity_check save_heads save_references sst_rationale to_html to_latex
-        to_report
+        Attribution BenchTable Class Contrast Curve HeadMask PixelPlan Predicted Protocol Rationale ReferenceLibrary
+        Segmentation Span Subject WhichTokenError ablation best_method build_heads build_references compare
+        compare_questions corrupt_heads degrade degrade_images explain explain_each load load_heads load_references
+        method method_names parse_texts patch_scores plausibility plot_agreement plot_curves plot_heads plot_layers
+        plot_methods plot_variants protocol random_heads randomised read_conllu read_squad read_sst_trees read_table
+        sanity_check save_heads save_references sst_rationale to_html to_latex to_report
     """
     assert whichtoken.__all__ == expected.split()
     assert whichtoken.__all__ == sorted(whichtoken._HOMES)

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.tiny import CORPUS, model_of, wordpiece
+from PIL import Image
+from tests.tiny import CORPUS, image_model_of, model_of, question_subject, wordpiece
+from transformers import ViTImageProcessor
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,10 +32,16 @@ def test_every_block_is_run_by_a_test() -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the README's reader has: a model, a file to explain, texts to make references of."""
+    """A folder with what the README's reader has: models, files to explain, texts to make references of."""
     folder = tmp_path_factory.mktemp("reader")
     model_of("bert").float().save_pretrained(folder / "my-model")
     wordpiece().save_pretrained(folder / "my-model")
+    questions = question_subject("bert")
+    for thing in (questions.model.float(), questions.tokenizer):
+        thing.save_pretrained(folder / "my-qa-model")
+    image_model_of("vit").float().save_pretrained(folder / "my-vit")
+    ViTImageProcessor(size={"height": 12, "width": 12}).save_pretrained(folder / "my-vit")
+    Image.linear_gradient("L").save(folder / "boot.png")
     reviews = ["very slow film", "a rare plot", *CORPUS[-1:]]
     (folder / "reviews.csv").write_text("\n".join(["review", *(f'"{r}"' for r in reviews)]) + "\n", encoding="utf-8")
     rows = [f'"{text}"' for text in CORPUS * 20]
@@ -55,7 +63,7 @@ def test_the_commands_of_the_reader(place: Path) -> None:
     for command in COMMANDS[3:]:
         out = run(shlex.split(command), place)
         assert out or "--out" in command
-    for made in ("page.html", "results.jsonl", "references", "faithfulness/report.html"):
+    for made in ("page.html", "results.jsonl", "references", "faithfulness/report.html", "explained.png"):
         assert (place / made).exists()
 
 

@@ -7,8 +7,14 @@ from functools import cache
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 import whichtoken as wt
 from whichtoken.syntax import HeadRule
@@ -240,13 +246,63 @@ def model_of(kind: str, attention: str | None = None, labels: int = 3, **config:
     made = AutoConfig.for_model(kind, **settings)
     torch.manual_seed(7)
     chosen = {} if attention is None else {"attn_implementation": attention}
-    model = AutoModelForSequenceClassification.from_config(made, **chosen).double().eval()
-    with torch.no_grad():  # far from the near-zero default, so that nothing is equal by accident
+    return _drawn(AutoModelForSequenceClassification.from_config(made, **chosen))
+
+
+def _drawn(model: Any) -> Any:
+    """With random weights far from the near-zero default, so that nothing is equal by accident."""
+    model = model.double().eval()
+    with torch.no_grad():
         for name, parameter in model.named_parameters():
             spread = 0.3 if parameter.dim() > 1 else 0.1
             offset = 1.0 if re.search(r"norm|\bln_", name.lower()) and name.endswith("weight") else 0.0
             parameter.copy_(offset + spread * torch.randn(parameter.shape, dtype=parameter.dtype))
     return model
+
+
+QUESTION_KINDS = ("bert", "distilbert", "electra", "gpt2", "roberta")
+
+
+def question_subject(kind: str = "bert", attention: str | None = None, **config: Any) -> wt.Subject:
+    """A random float64 model that answers questions, and its tokenizer."""
+    tokenizer = KINDS[kind].tokenizer()
+    ends = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id")} if kind == "gpt2" else {}
+    settings = {"vocab_size": len(tokenizer), "num_labels": 2, **ends, **KINDS[kind].config, **config}
+    made = AutoConfig.for_model(kind, **settings)
+    torch.manual_seed(7)
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    return wt.Subject(_drawn(AutoModelForQuestionAnswering.from_config(made, **chosen)), tokenizer, name=kind)
+
+
+IMAGE = {"image_size": 12, "patch_size": 4, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3}
+IMAGE_KINDS: Mapping[str, tuple[type, Mapping[str, Any]]] = {
+    "vit": (transformers.ViTForImageClassification, {"intermediate_size": 32}),
+    "deit": (transformers.DeiTForImageClassification, {"intermediate_size": 32}),
+    "deit with teacher": (transformers.DeiTForImageClassificationWithTeacher, {"intermediate_size": 32}),
+    "dinov2": (transformers.Dinov2ForImageClassification, {"mlp_ratio": 2}),
+    "dinov2 with swiglu": (transformers.Dinov2ForImageClassification, {"mlp_ratio": 2, "use_swiglu_ffn": True}),
+    "dinov2_with_registers": (
+        transformers.Dinov2WithRegistersForImageClassification,
+        {"mlp_ratio": 2, "num_register_tokens": 2},
+    ),
+}
+
+
+def image_model_of(kind: str, attention: str | None = None, **config: Any) -> Any:
+    """A random float64 model in eval mode that reads images, 3 x 12 x 12; the same one for the same arguments."""
+    cls, settings = IMAGE_KINDS[kind]
+    made = cls.config_class(**{**IMAGE, **settings, "num_labels": 3, **config})  # type: ignore[attr-defined]
+    torch.manual_seed(7)
+    model = cls._from_config(made, attn_implementation=attention or "sdpa").double().eval()  # type: ignore[attr-defined]
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            offset = 1.0 if re.search(r"norm.*weight|layer_scale", name) else 0.0
+            parameter.copy_(offset + 0.3 * torch.randn(parameter.shape, dtype=parameter.dtype))
+    return model
+
+
+def images(n: int, seed: int = 5, size: tuple[int, int] = (12, 12)) -> torch.Tensor:
+    return torch.randn(n, 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def with_heads(subject: wt.Subject) -> wt.Subject:

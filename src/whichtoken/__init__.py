@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     from whichtoken.bench.choosing import best_method
     from whichtoken.bench.files import read_table
     from whichtoken.bench.protocols import Protocol, protocol
+    from whichtoken.bench.questions import compare_questions
     from whichtoken.bench.running import compare
     from whichtoken.errors import WhichTokenError
     from whichtoken.evaluating.curves import degrade
-    from whichtoken.explaining import explain, explain_each
+    from whichtoken.evaluating.images import PixelPlan, degrade_images
+    from whichtoken.explaining.calls import explain, explain_each
+    from whichtoken.explaining.images import patch_scores
     from whichtoken.models.heads import build_heads, load_heads
     from whichtoken.models.library import build_references, load_references
     from whichtoken.models.loading import load
     from whichtoken.models.subject import Subject
-    from whichtoken.patches import patch_scores
     from whichtoken.randomising import randomised, sanity_check
     from whichtoken.rationales import Rationale, plausibility, read_sst_trees, sst_rationale
     from whichtoken.records import Attribution, Curve
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     from whichtoken.render.html import to_html
     from whichtoken.render.latex import to_latex
     from whichtoken.render.report import to_report
+    from whichtoken.squad import read_squad
     from whichtoken.syntax.conllu import read_conllu
     from whichtoken.syntax.files import save_heads
     from whichtoken.syntax.heads import HeadMask, corrupt_heads, random_heads
     from whichtoken.syntax.parser import parse_texts
     from whichtoken.tables import BenchTable
-    from whichtoken.targets import Class, Contrast, Predicted
+    from whichtoken.targets import Class, Contrast, Predicted, Span
+    from whichtoken.vision.segmentation import Segmentation
 
 __version__ = "0.1.0"
 
@@ -47,10 +51,13 @@ _HOMES = {
     "Contrast": "targets.Contrast",
     "Curve": "records.Curve",
     "HeadMask": "syntax.heads.HeadMask",
+    "PixelPlan": "evaluating.images.PixelPlan",
     "Predicted": "targets.Predicted",
     "Protocol": "bench.protocols.Protocol",
     "Rationale": "rationales.Rationale",
     "ReferenceLibrary": "references.library.ReferenceLibrary",
+    "Segmentation": "vision.segmentation.Segmentation",
+    "Span": "targets.Span",
     "Subject": "models.subject.Subject",
     "WhichTokenError": "errors.WhichTokenError",
     "ablation": "ablations.ablation",
@@ -58,17 +65,19 @@ _HOMES = {
     "build_heads": "models.heads.build_heads",
     "build_references": "models.library.build_references",
     "compare": "bench.running.compare",
+    "compare_questions": "bench.questions.compare_questions",
     "corrupt_heads": "syntax.heads.corrupt_heads",
     "degrade": "evaluating.curves.degrade",
-    "explain": "explaining.explain",
-    "explain_each": "explaining.explain_each",
+    "degrade_images": "evaluating.images.degrade_images",
+    "explain": "explaining.calls.explain",
+    "explain_each": "explaining.calls.explain_each",
     "load": "models.loading.load",
     "load_heads": "models.heads.load_heads",
     "load_references": "models.library.load_references",
     "method": "registry.method",
     "method_names": "registry.method_names",
     "parse_texts": "syntax.parser.parse_texts",
-    "patch_scores": "patches.patch_scores",
+    "patch_scores": "explaining.images.patch_scores",
     "plausibility": "rationales.plausibility",
     "plot_agreement": "render.charts.plot_agreement",
     "plot_curves": "render.charts.plot_curves",
@@ -80,6 +89,7 @@ _HOMES = {
     "random_heads": "syntax.heads.random_heads",
     "randomised": "randomising.randomised",
     "read_conllu": "syntax.conllu.read_conllu",
+    "read_squad": "squad.read_squad",
     "read_sst_trees": "rationales.read_sst_trees",
     "read_table": "bench.files.read_table",
     "sanity_check": "randomising.sanity_check",
@@ -98,10 +108,13 @@ __all__ = [
     "Contrast",
     "Curve",
     "HeadMask",
+    "PixelPlan",
     "Predicted",
     "Protocol",
     "Rationale",
     "ReferenceLibrary",
+    "Segmentation",
+    "Span",
     "Subject",
     "WhichTokenError",
     "ablation",
@@ -109,8 +122,10 @@ __all__ = [
     "build_heads",
     "build_references",
     "compare",
+    "compare_questions",
     "corrupt_heads",
     "degrade",
+    "degrade_images",
     "explain",
     "explain_each",
     "load",
@@ -131,6 +146,7 @@ __all__ = [
     "random_heads",
     "randomised",
     "read_conllu",
+    "read_squad",
     "read_sst_trees",
     "read_table",
     "sanity_check",

@@ -46,11 +46,11 @@ def overlaps(
         held = library.read(label, choice.layers, int(mine.max()) + 1, n_tokens, weights)
         seen = torch.einsum("bltd,rltd->brlt", weights[rows], held)
         values[rows, : mine.shape[1]] = seen.gather(1, mine[:, :, None, None].expand(-1, -1, n_layers, n_tokens))
-        real[rows, : mine.shape[1]] = True
+        real[rows, : mine.shape[1]] = True if trace.span is None else _low(library, label, mine, trace.span[rows])
     details = tuple(
         {
             "library": library.digest,
-            "references": (places := _places(library, label, used[label][row])),
+            "references": (places := _places(library, label, used[label][row], real[row])),
             "coverage": _coverage([library.of(label)[i].n_tokens for i in places], length),
         }
         for row, (label, length) in enumerate(zip(trace.label.tolist(), trace.lengths.tolist(), strict=True))
@@ -79,10 +79,24 @@ def _used(
     return torch.sort(nearest[:, : choice.n], -1).values
 
 
-def _places(library: ReferenceLibrary, label: int, used: Int[Tensor, " n"]) -> list[int]:
+def _low(
+    library: ReferenceLibrary, label: int, used: Int[Tensor, "batch n"], span: Int[Tensor, "batch 2"]
+) -> Bool[Tensor, "batch n"]:
+    """Which references hardly have an answer where the explained one is; if none of them, the one that has it least.
+
+    Of questions there are no classes, and where an answer is differs from one to the next.
+    """
+    if library.recipe.rule == "random" or library.n_maps(label) < len(library.of(label)):
+        return torch.ones_like(used, dtype=torch.bool)
+    p = library.answered(label, span).gather(1, used)
+    low = p < library.recipe.gamma if library.recipe.rule == "gamma" else torch.zeros_like(p, dtype=torch.bool)
+    return torch.where(low.any(-1, keepdim=True), low, p == p.amin(-1, keepdim=True))
+
+
+def _places(library: ReferenceLibrary, label: int, used: Int[Tensor, " n"], real: Bool[Tensor, " map"]) -> list[int]:
     """In the library; a mean stands for all of the class."""
     n = len(library.of(label))
-    return used.tolist() if library.n_maps(label) == n else list(range(n))
+    return used[real[: len(used)]].tolist() if library.n_maps(label) == n else list(range(n))
 
 
 def _coverage(theirs: Sequence[int], length: int) -> float:

@@ -4,8 +4,10 @@ Read row by row, so that a corpus need not fit in memory. No torch.
 """
 
 import csv
+import gzip
 import json
 import random
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +15,14 @@ from typing import Any, TypeVar
 
 from whichtoken.errors import BadInput, UsageError
 
-TEXTS = (("text",), ("sentence",), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
+TEXTS = (
+    ("text",),
+    ("sentence",),
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("question", "context"),
+)
 LABELS = ("label", "labels")
 BUFFER = 100_000  # rows that are shuffled together
 
@@ -215,3 +224,16 @@ def _parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield from enumerate(rows)
     except ArrowException as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
+
+
+def read_idx(path: str | Path) -> Any:
+    """The array of a file of MNIST's kind (idx, of bytes), also when it is compressed."""
+    import numpy as np  # here, because help and lists of the command line should not wait for it
+
+    raw = Path(path).read_bytes()
+    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    if raw[:3] != b"\0\0\x08":
+        raise BadInput(f"{path} is no idx file of bytes: it begins with {raw[:4]!r}")
+    rank = raw[3]
+    shape = struct.unpack(f">{rank}I", raw[4 : 4 + 4 * rank])
+    return np.frombuffer(bytearray(raw[4 + 4 * rank :]), np.uint8).reshape(shape)

@@ -11,9 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadSetting
-from whichtoken.trace import Scores
+from whichtoken.trace import Scores, Trace
 
 Axis = Literal["query", "key", "readout"]  # which token a query-key matrix is about
+Rows = Literal["readout", "all"]  # which queries of a query-key matrix are read
 Rolling = Literal["raw", "normalised"]  # whether the rows of a rollout's factors are divided by their sum
 
 
@@ -117,6 +118,21 @@ def drop_self(
 ) -> Float[Tensor, "batch token"]:
     """Set the score of the read-out position itself to 0; a mean read-out has no such position."""
     return scores.masked_fill(readout == 1, 0)
+
+
+def read_rows(trace: Trace, rows: Rows) -> Float[Tensor, "batch token"]:
+    """Weights of the rows of a query-key matrix that are read: the read-out row, or the mean of all."""
+    if rows == "readout":
+        return trace.readout
+    return trace.mask.to(trace.readout.dtype) / trace.lengths[:, None]
+
+
+def own_entry(scores: Float[Tensor, "batch token"], trace: Trace, keep: bool | None) -> Float[Tensor, "batch token"]:
+    """The read-out position's own entry kept or set to 0; None: kept where that is a token of an answer.
+
+    Papers drop the class token's, which is no word, and keep the answer's.
+    """
+    return scores if (trace.answering if keep is None else keep) else drop_self(scores, trace.readout)
 
 
 def minmax(values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *rest"]) -> Float[Tensor, "batch *rest"]:

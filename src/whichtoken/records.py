@@ -1,26 +1,48 @@
 """What leaves the library: Attribution and Curve, plain frozen data with JSON in and out. No torch."""
 
+import base64
+import binascii
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
-from whichtoken.errors import BadArtifact
+from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.render.rows import How
 from whichtoken.typed import has_type
 from whichtoken.words import Span, Word, words_of
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 SCHEMA = 1  # raised when a field changes its meaning
+PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins; then come 8 bytes, width and height
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image as the model saw it: resized and cut, with its normalisation undone. Its patches are the last tokens."""
+
+    source: str  # its file, or which of the images it was
+    png: str  # in base64
+    width: int
+    height: int
+    rows: int  # of patches
+    columns: int
+    pixels: tuple[tuple[float, ...], ...] = ()  # scores row by row, where a method gives them
 
 
 @dataclass(frozen=True)
 class Attribution:
     """The scores of one method for one input, and how they were made.
 
-    Fields of tokens run in parallel; a special token has no span, sequence or word. `scores` are raw and signed.
+    Fields of tokens run in parallel; a special token has no span, sequence or word, nor has a patch of an image.
+    `scores` are raw and signed.
     """
 
-    texts: tuple[str, ...]  # one text, or the two of a pair
+    texts: tuple[str, ...]  # one text, the two of a pair, or none: then there is a picture
     tokens: tuple[str, ...]
     spans: tuple[Span | None, ...]  # characters in texts[sequence]
     sequences: tuple[int | None, ...]
@@ -40,10 +62,19 @@ class Attribution:
     seconds: float = field(default=0.0, compare=False)  # this input's share of shared passes, and the method's own
     # Passes of the model and shortened texts that it would have taken alone; the mean over the batch it was in.
     evaluations: float = field(default=0.0, compare=False)
+    picture: Picture | None = None
 
     def words(self) -> tuple[Word, ...]:
         """Words as slices of the texts; scores summed over their tokens, special tokens left out."""
         return words_of(self, self.scores)
+
+    def grid(self) -> tuple[tuple[float, ...], ...]:
+        """The scores of an image's patches, row by row."""
+        if self.picture is None:
+            raise UsageError("this attribution is of a text, which has no grid of patches; see scores and words()")
+        rows, columns = self.picture.rows, self.picture.columns
+        patches = self.scores[len(self.scores) - rows * columns :]
+        return tuple(patches[row * columns : (row + 1) * columns] for row in range(rows))
 
     def to_json(self) -> str:
         return _to_json(self)
@@ -63,6 +94,18 @@ class Attribution:
         from whichtoken.render.latex import to_latex
 
         return to_latex(self)
+
+    def to_image(self, path: str | Path | None = None, how: How = "bilinear", size: int | None = None) -> "Image":
+        """Of an image: its scores in colours on top of it (a PIL image), also written to `path` as PNG.
+
+        Orange speaks for the label, blue against it, the more the less one sees through. `how`: smooth between patches,
+        or patch by patch; "bilinear" shows single pixels where the method scores them. `size`: pixels of the longer
+        side; by default the picture's own, small ones enlarged.
+        """
+        from whichtoken.render.pictures import to_image
+
+        made: Image = to_image(self, path, how, size)
+        return made
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -111,6 +154,8 @@ _PARALLEL = {
 
 def _to_json(record: Attribution | Curve) -> str:
     made = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
+    if made.get("picture", True) is None:
+        del made["picture"]  # of texts, whose records stay as older versions read them
     return json.dumps(made, ensure_ascii=False, allow_nan=False)
 
 
@@ -129,6 +174,8 @@ def _from_json(cls: type[_R], text: str) -> _R:
     if wrong := (set(hints) ^ set(found)) - (optional - set(found)):
         raise BadArtifact(f"{cls.__name__}: fields {sorted(wrong)} are missing or not known")
     values = {name: _frozen(value) for name, value in found.items()}
+    if values.get("picture") is not None:
+        values["picture"] = _picture(values["picture"], values.get("tokens"))
     for name, value in values.items():
         if not has_type(value, hints[name]):
             raise BadArtifact(f"{cls.__name__}: {name} is {value!r:.60}, expected {hints[name]}")
@@ -139,6 +186,30 @@ def _from_json(cls: type[_R], text: str) -> _R:
     if any(len(row) != len(values["scores"]) for row in values.get("layers", ())):
         raise BadArtifact(f"{cls.__name__}: a layer must have as many scores as there are tokens")
     return cls(**values)
+
+
+def _picture(found: Any, tokens: Any) -> Picture:
+    """A picture from its JSON, with an image in it of the size that it says."""
+    hints = get_type_hints(Picture)
+    if not isinstance(found, dict) or not set(hints) - {"pixels"} <= set(found) <= set(hints):
+        raise BadArtifact(f"picture is {found!r:.60}; expected an object with {', '.join(hints)}")
+    values = {name: _frozen(value) for name, value in found.items()}
+    for name, value in values.items():
+        if not has_type(value, hints[name]):
+            raise BadArtifact(f"picture: {name} is {value!r:.60}, expected {hints[name]}")
+    made = Picture(**values)
+    size, grid = (made.width, made.height), (made.rows, made.columns)
+    if min(*size, *grid) < 1 or math.prod(grid) > (len(tokens) if isinstance(tokens, tuple) else 0):
+        raise BadArtifact(f"picture: {size} pixels in {grid} patches; there must be some, and a token for each patch")
+    if made.pixels and (len(made.pixels) != made.height or {len(row) for row in made.pixels} != {made.width}):
+        raise BadArtifact(f"picture: scores of pixels are not {made.height} rows of {made.width}")
+    try:
+        head = base64.b64decode(made.png, validate=True)[:24]
+    except (binascii.Error, ValueError) as error:
+        raise BadArtifact(f"picture: png is not in base64: {error}") from error
+    if head[:8] != PNG or (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) != size:
+        raise BadArtifact(f"picture: png is no PNG image of {made.width} x {made.height}")
+    return made
 
 
 def _refuse(constant: str) -> None:

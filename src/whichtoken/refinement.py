@@ -82,7 +82,7 @@ def _survivors(
     details = tuple(
         {
             "drops": drops[row][real[row]].tolist(),
-            "survivors": reached[row].nonzero()[:, 0].tolist(),
+            "survivors": reached[row][real[row]].nonzero()[:, 0].tolist(),
             "threshold": float(threshold[row]),
             "fallback": bool(fell_back[row]),
             "evaluations": evaluations[row],

@@ -62,6 +62,7 @@ class BenchTable:
     trends: tuple[Trend, ...]
     notes: tuple[str, ...] = ()
     agreement: Agreement | None = None
+    unit: str = "text"  # what was measured: a text, a question ...
 
 
 def in_order(table: BenchTable, methods: Sequence[str]) -> BenchTable:

@@ -26,6 +26,8 @@ class Site(StrEnum):
     PROJECTION = "projection"  # the weights that put heads together, the same for all texts: head dim_of_head dim
     ATTENDED = "attended"  # the stream after attention and its residual (and norm, if one follows): batch token dim
     NORM = "norm"  # what that norm multiplies with, gain / deviation: batch token dim; no tensors if none follows
+    FORWARDED = "forwarded"  # what the feed-forward part adds, before its residual and any norm: batch token dim
+    PIXELS = "pixels"  # relevance only, channels added up: batch row column; no tensor for texts
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,19 @@ class Trace:
     mask: Bool[Tensor, "batch token"]  # False at padding
     special: Bool[Tensor, "batch token"]  # tokens that the tokenizer added
     readout: Float[Tensor, "batch token"]  # which positions the classifier reads; sums to 1
-    logits: Float[Tensor, "batch label"]
+    logits: Float[Tensor, "batch *label"]  # of questions: batch 2 token
     target: Float[Tensor, " batch"]  # the explained scalar
     label: Int[Tensor, " batch"]  # the class that it speaks for
     values: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     grads: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     relevances: Mapping[tuple[RuleSet, Site], tuple[Tensor, ...]] = field(repr=False, default_factory=dict)
+    span: Int[Tensor, "batch 2"] | None = None  # of questions: first and last token of the answer
+    grid: tuple[int, int] | None = None  # of an image's patches, its last tokens: rows, columns
+
+    @property
+    def answering(self) -> bool:
+        """A question was asked: the read-out position is a token of the answer."""
+        return self.span is not None
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -165,12 +174,13 @@ class Probe(Protocol):
 class Scores:
     """What a method returns: raw signed scores, and per example what else there is to say about them.
 
-    `layers`: where the scores are a sum over layers, its terms.
+    `layers`: where the scores are a sum over layers, its terms. `pixels`: where there are scores finer than patches.
     """
 
     tokens: Float[Tensor, "batch token"]
     details: tuple[Mapping[str, object], ...] = ()
     layers: Float[Tensor, "batch layer token"] | None = None
+    pixels: Float[Tensor, "batch row column"] | None = None
 
 
 @runtime_checkable

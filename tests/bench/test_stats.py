@@ -45,6 +45,18 @@ def test_the_same_texts_are_drawn_for_every_method() -> None:
     assert interval(2 * values + 1) == pytest.approx((2 * low + 1, 2 * high + 1))
 
 
+def test_the_interval_of_a_ratio_of_sums_is_that_of_a_slow_bootstrap() -> None:
+    pairs = [(value, 1 + i % 3) for i, value in enumerate(SKEWED)]
+    source = random.Random(1)
+    ratios = []
+    for _ in range(20_000):
+        drawn = source.choices(pairs, k=len(pairs))
+        ratios.append(sum(a for a, _ in drawn) / sum(b for _, b in drawn))
+    low, high = interval(np.array(pairs), lambda means: means[:, 0] / means[:, 1])
+    assert low == pytest.approx(sorted(ratios)[500], abs=0.01)
+    assert high == pytest.approx(sorted(ratios)[19_500], abs=0.015)
+
+
 def test_a_cell_has_mean_interval_and_number() -> None:
     found = cell(SKEWED)
     assert found.mean == pytest.approx(fmean(SKEWED))

@@ -258,10 +258,10 @@ def test_controls_pass_every_gate(references: str, bench: Call) -> None:
 
 
 def test_gates_need_a_number_and_skip_what_was_not_measured() -> None:
-    assert gates(["aopc=0.4", " kendall =-1e-3"]) == [Gate("aopc", 0.4), Gate("kendall", -0.001)]
+    assert gates(["aopc=0.4", " kendall =-1e-3"], ["aopc", "kendall"]) == [Gate("aopc", 0.4), Gate("kendall", -0.001)]
     for word in ("aopc", "aopc=", "aopc=high", "aopc=nan"):
         with pytest.raises(BadSetting, match=r"--fail-under='aopc.*metric=number, such as aopc=0.4"):
-            gates([word])
+            gates([word], ["aopc"])
     measured = Line("attcat", False, False, {"kendall": Cell(0.5, 0.4, 0.6, 3)})
     column = Column("kendall", "Kendall's tau", "", "lower")
     table = BenchTable("", (), (column,), (measured, Line("given", False, False, {})), ())

@@ -1,15 +1,13 @@
 """What relevance must do on every architecture (and what goes wrong with a rule less)."""
 
-import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from tests.tiny import KINDS, model_of, with_heads
+from tests.tiny import IMAGE_KINDS, KINDS, image_model_of, images, model_of, with_heads
 from torch import Tensor
-from transformers import ViTConfig, ViTForImageClassification
 
 import whichtoken as wt
 from whichtoken.errors import RuleGap
@@ -20,37 +18,21 @@ from whichtoken.targets import Goal
 from whichtoken.trace import Method, Needs, Site, Trace
 
 TEXTS = ["The actors were wonderful, but naïve.", "dull"]
-EVERY = [*sorted(KINDS), "vit"]
+EVERY = [*sorted(KINDS), *IMAGE_KINDS]
 each_kind = pytest.mark.parametrize("kind", EVERY)
 each_rules = pytest.mark.parametrize("rules", [C21, ORIG, CP_LRP, ATTN_LRP], ids=lambda rules: rules.name)
 
 
 @cache
 def subject_of(kind: str, attention: str | None = None) -> wt.Subject:
-    if kind != "vit":
-        return wt.Subject(model_of(kind, attention), KINDS[kind].tokenizer(), name=kind)
-    config = ViTConfig(
-        image_size=12,
-        patch_size=4,
-        hidden_size=24,
-        num_hidden_layers=3,
-        num_attention_heads=3,
-        intermediate_size=32,
-        num_labels=3,
-    )
-    torch.manual_seed(7)
-    model = ViTForImageClassification._from_config(config, attn_implementation=attention or "sdpa").double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            offset = 1.0 if re.search("norm.*weight", name) else 0.0
-            parameter.copy_(offset + 0.3 * torch.randn(parameter.shape, dtype=parameter.dtype))
-    return wt.Subject(model, None, name="vit")
+    if kind in IMAGE_KINDS:
+        return wt.Subject(image_model_of(kind, attention), None, name=kind)
+    return wt.Subject(model_of(kind, attention), KINDS[kind].tokenizer(), name=kind)
 
 
 def batch_of(subject: wt.Subject, n: int = 2) -> Batch:
     if subject.architecture.images:
-        generator = torch.Generator().manual_seed(3)
-        return subject.image_batch(torch.randn(n, 3, 12, 12, dtype=torch.float64, generator=generator))
+        return subject.image_batch(images(n, seed=3))
     return subject.batch([window_row(document, document.windows[0]) for document in subject.encode(TEXTS[:n])])
 
 
@@ -95,7 +77,7 @@ def test_padding_changes_nothing_and_gets_nothing(kind: str, rules: RuleSet) -> 
             assert torch.allclose(padded[cut], single[0], rtol=1e-7, atol=1e-9 * float(single.abs().max()))
     (found,) = both.relevance(rules, Site.EMBEDDINGS)
     assert (found[~both.mask] == 0).all()
-    assert kind == "vit" or not both.mask.all()
+    assert kind in IMAGE_KINDS or not both.mask.all()
 
 
 @each_kind
@@ -119,7 +101,7 @@ def test_fused_attention_gives_the_same_as_eager(kind: str, rules: RuleSet) -> N
         answers.append(torch.autograd.grad(logits[0, 1], leaves[0])[0])
         model.requires_grad_(True)
     # The eager attention of some models rounds its softmax to float32.
-    tolerance = 1e-3 if kind in ("llama", "modernbert", "qwen2", "vit") else 1e-12
+    tolerance = 1e-3 if kind in ("llama", "modernbert", "qwen2") or kind.startswith(("vit", "deit")) else 1e-12
     assert float((answers[0] - answers[1]).abs().max()) <= tolerance * float(answers[0].abs().max())
 
 
@@ -208,7 +190,7 @@ def test_each_rule_is_missed_somewhere(kind: str) -> None:
 def test_a_contrast_is_the_difference_of_its_classes(kind: str, name: str) -> None:
     """Although its relevance may sum to 0, which rules that conserve would scale to nothing."""
     method = wt.method(name)
-    ((rules, site),) = method.needs.relevance
+    ((rules, site),) = ((rules, site) for rules, site in method.needs.relevance if site is not Site.PIXELS)
     a, b = torch.tensor([1, 2]), torch.tensor([0, 1])
     subject = subject_of(kind)
 

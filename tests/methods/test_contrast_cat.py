@@ -228,11 +228,13 @@ def test_no_reference_is_attcat_and_needs_no_library(preset: str, refine: bool) 
 @pytest.mark.parametrize("settings", [{}, {"n": 0}, {"preset": "paper"}], ids=str)
 def test_layers_beyond_the_depth_add_nothing(settings: dict[str, Any]) -> None:
     subject = subject_for()
+    least = 2 if "preset" in settings else 1  # of outputs the last alone is refused
     # Every map reaches the threshold, so depth does not change which are averaged.
-    whole, *less = (wt.method("contrast-cat", threshold=-1.0, depth=depth, **settings) for depth in (None, 1, 2, 3))
+    depths = (None, *range(least, 4))
+    whole, *less = (wt.method("contrast-cat", threshold=-1.0, depth=depth, **settings) for depth in depths)
     rows = explained_layers(subject, whole)
     assert len(rows) == subject.n_layers
-    for depth, method in enumerate(less, 1):
+    for depth, method in enumerate(less, least):
         left_out = subject.n_layers - depth
         np.testing.assert_allclose(explained_layers(subject, method)[left_out:], rows[left_out:], atol=1e-12)
         assert not explained_layers(subject, method)[:left_out].any()
@@ -545,3 +547,9 @@ def test_long_texts_in_windows_keep_the_details_of_each() -> None:
     found = wt.explain(subject, [long], ["contrast-cat"], long="window")[0]["contrast-cat"]
     assert found.n_windows == len(found.details["windows"]) > 1
     assert all(len(window["drops"]) == len(CORPUS) for window in found.details["windows"])
+
+
+def test_the_last_output_alone_says_nothing_but_of_the_token_read() -> None:
+    method = wt.method("contrast-cat", layers="outputs", depth=1)
+    with pytest.raises(BadSetting, match="2 or more with layers='outputs'"):
+        wt.explain(with_references(wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())), ["It is slow."], [method])

@@ -20,7 +20,7 @@ from tests.methods.test_golden import (
 )
 from torch import Tensor
 from torch.overrides import _get_current_function_mode_stack
-from transformers import ViTForImageClassification
+from transformers import AutoConfig, BertForQuestionAnswering, ViTForImageClassification
 
 import whichtoken as wt
 from whichtoken.lrp import C21, ORIG, Gates, RuleSet
@@ -29,7 +29,7 @@ from whichtoken.methods.alti import contributions
 from whichtoken.methods.mask_lrp import _unmasked
 from whichtoken.models import ModelProbe, attention, capture
 from whichtoken.syntax import HeadMask, HeadRule
-from whichtoken.targets import Goal
+from whichtoken.targets import Goal, SpanGoal
 from whichtoken.trace import Method, Needs, Site, Trace
 
 IMAGES = load_file(GOLDEN / "vit_tiny" / "expected_relevance.safetensors")
@@ -220,6 +220,36 @@ def test_mask_lrp_as_its_authors_compute_it(key: str) -> None:
     assert close(found, RELEVANCE[f"masklrp.cam_{key}"])
 
 
+@cache
+def bert_tiny_questions() -> wt.Subject:
+    """The body of `bert_tiny` under the authors' question-answering head."""
+    config = AutoConfig.from_pretrained(GOLDEN / "bert_tiny")
+    config.num_labels = 2
+    model = BertForQuestionAnswering(config)
+    model.load_state_dict(bert_tiny().model.state_dict(), strict=False)
+    with torch.no_grad():
+        model.qa_outputs.weight.copy_(RELEVANCE["masklrp_qa.w"])
+        model.qa_outputs.bias.copy_(RELEVANCE["masklrp_qa.b"])
+    return wt.Subject(model.eval(), bert_tiny().tokenizer)
+
+
+@pytest.mark.parametrize(("side", "key"), [("start", "startTrue"), ("end", "startFalse")])
+def test_mask_lrp_of_answers_as_its_authors_compute_it(side: Any, key: str) -> None:
+    """Their code passes no mask on for questions, and spreads the answer's relevance over all tokens."""
+    subject, batch, method = bert_tiny_questions(), bert_tiny_batch("nomask_c0"), wt.method("mask-lrp", preset="repo")
+    logits = subject.logits(batch)
+    goal = SpanGoal(logits[:, 0].argmax(-1), logits[:, 1].argmax(-1), side)
+    trace = capture(subject, batch, lambda logits: goal, method.needs)
+    scores = method(trace, ModelProbe(subject, batch, goal)).tokens[0]
+    assert close(scores, RELEVANCE[f"masklrp_qa.{key}"])
+    others = torch.arange(len(scores)) != goal.start[0] if side == "start" else torch.arange(len(scores)) != goal.end[0]
+    assert close(scores[others], RELEVANCE[f"masklrp_qa.{key}"][others], 1e-3)  # the answer's own is 0.996 of it all
+    spread = RuleSet("c21, spread", C21.carries, C21.rules, spread=True)
+    needs = Needs(relevance=frozenset({(spread, Site.ATTENTION)}))
+    found = torch.cat(capture(subject, batch, lambda logits: goal, needs).relevance(spread, Site.ATTENTION))
+    assert close(found, RELEVANCE[f"masklrp_qa.cam_{key}"], 2e-4)  # as far as their float32 is from float64
+
+
 def test_mask_lrp_without_a_mask_and_its_gae_are_transatt() -> None:
     found = scores_of(wt.method("transatt", rollout="normalised"), label=2)
     assert close(found, RELEVANCE["masklrp.mgae_none"])
@@ -266,3 +296,16 @@ def test_transatt_of_an_image() -> None:
     found = wt.patch_scores(vit_tiny(), IMAGES["pixel_values"], ["transatt"], target=3)["transatt"]
     assert found.shape == (1, 4, 4)
     assert close(found.flatten(1), IMAGES["c21.transatt"])
+
+
+@each_rules
+def test_full_lrp_of_an_image_goes_down_to_its_pixels(rules: RuleSet) -> None:
+    method = wt.method("full-lrp", rules=rules.name)
+    batch, goal = vit_tiny().image_batch(IMAGES["pixel_values"]), Goal(torch.tensor([3]))
+    trace = capture(vit_tiny(), batch, lambda logits: goal, method.needs)
+    found = method(trace, ModelProbe(vit_tiny(), batch, goal))
+    assert found.pixels is not None
+    assert close(found.pixels, IMAGES[f"{rules.name}.full"])
+    patches = found.pixels.reshape(1, 4, 8, 4, 8).sum((2, 4)).flatten(1)
+    assert torch.allclose(found.tokens[:, 1:], patches)
+    assert (found.tokens[:, 0] == 0).all()

@@ -1,28 +1,51 @@
 """The folder of a benchmark: what was asked, each finished part, and in the end the table, curves, figures, report."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from whichtoken.bench.measured import Measured, Part, read_part
+from whichtoken.bench.measured import Measured
 from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.render.bench_table import markdown
 from whichtoken.tables import Agreement, BenchTable, Cell, Column, Line, Trend
 from whichtoken.writing import write_whole
 
 SCHEMA = 1
-SPEC, TABLE, CURVES, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
+SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
+
+
+class Keepable(Protocol):
+    """What was measured together, as data; of texts, `measured.Part`."""
+
+    def __add__(self, other: Self) -> Self: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class Numbered(Protocol):
+    """What is measured: a text, a question."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def n_tokens(self) -> int: ...
+
+
+P = TypeVar("P", bound=Keepable)
+T = TypeVar("T", bound=Numbered)
+Reader = Callable[[Any, object], P]  # from JSON, and where it stood
 
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(Generic[P]):
     """A part that was kept, and the number of its last text."""
 
     last: int
-    part: Part
+    part: P
 
 
 @dataclass(frozen=True)
@@ -57,7 +80,7 @@ class Folder:
         except OSError as error:
             raise UsageError(f"{self.path} cannot be made: {error.strerror or error}") from error
 
-    def longest_part(self, first: int, last: int) -> "Kept | None":
+    def longest_part(self, first: int, last: int, read: Reader[P]) -> Kept[P] | None:
         """What was kept of these texts: of all of them, or of the first ones when the sample was smaller."""
         found = sorted((self.path / "parts").glob(f"{first:06d}-*.json"))
         ends = {int(path.stem.partition("-")[2]): path for path in found}
@@ -65,18 +88,19 @@ class Folder:
         if not fitting:
             return None
         where = ends[max(fitting)]
-        return Kept(max(fitting), read_part(_json(where), where))
+        return Kept(max(fitting), read(_json(where), where))
 
-    def keep_part(self, first: int, last: int, part: Part) -> None:
+    def keep_part(self, first: int, last: int, part: Keepable) -> None:
         where = self.path / "parts" / f"{first:06d}-{last:06d}.json"
         write_whole(where, json.dumps(part.to_dict(), ensure_ascii=False))
 
-    def finish(self, table: BenchTable, texts: Sequence[Measured]) -> None:
+    def finish(self, table: BenchTable, rows: Sequence[Mapping[str, Any]]) -> None:
+        """`rows`: of `results.parquet`."""
         from whichtoken.render.report import to_report
 
         write_whole(self.path / TABLE, table_json(table))
         write_whole(self.path / MARKDOWN, markdown(table))
-        write_curves(texts, self.path / CURVES)
+        _write_rows(rows, self.path / RESULTS)
         to_report(table, self.path / REPORT)
         _figures(table, self.path)
 
@@ -105,16 +129,13 @@ def check_tools() -> None:
     """Before long work, not after it."""
     if find_spec("pyarrow") is None:
         raise UsageError(
-            "a benchmark keeps its curves in a parquet file, which needs pyarrow: pip install 'whichtoken[bench]'"
+            "a benchmark keeps its results in a parquet file, which needs pyarrow: pip install 'whichtoken[bench]'"
         )
 
 
-def write_curves(texts: Iterable[Measured], path: Path) -> None:
+def curve_rows(texts: Iterable[Measured]) -> list[dict[str, Any]]:
     """Every curve, one in a row."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    rows = [
+    return [
         {
             "number": text.number,
             "row": text.row,
@@ -139,8 +160,14 @@ def write_curves(texts: Iterable[Measured], path: Path) -> None:
         for method, scored in text.methods.items()
         for plan, probability in scored.curves.items()
     ]
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     beside = path.with_name(f".{path.name}.part")
-    parquet.write_table(pa.Table.from_pylist(rows), beside, compression="zstd")
+    parquet.write_table(pa.Table.from_pylist(list(rows)), beside, compression="zstd")
     beside.replace(path)
 
 
@@ -184,6 +211,7 @@ def read_table(path: str | Path) -> BenchTable:
                 for trend in found["trends"]
             ),
             notes=tuple(found["notes"]),
+            unit=found.get("unit", "text"),
             agreement=found["agreement"]
             and Agreement(tuple(found["agreement"]["methods"]), tuple(map(tuple, found["agreement"]["tau"]))),
         )

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from whichtoken.bench.imported import Given, GivenScores
 from whichtoken.bench.measured import Measured, Part, Scored
 from whichtoken.bench.protocols import Protocol
-from whichtoken.errors import BadInput
+from whichtoken.errors import BadInput, UsageError
 from whichtoken.evaluating import Plan, Text, aopc_bounds, as_text, degrade_text
 from whichtoken.explaining import explain_with
 from whichtoken.models import Answers, Subject
+from whichtoken.models import Task as Answering
 from whichtoken.ranks import agreement, kendall
 from whichtoken.records import Attribution
 from whichtoken.trace import Method
@@ -34,6 +35,13 @@ class Bench:
     methods: Mapping[str, Method]
     protocol: Protocol
     given: Given = field(default_factory=dict)  # scores made elsewhere
+
+    def __post_init__(self) -> None:
+        if self.subject.task is Answering.QUESTIONS:
+            raise UsageError(
+                f"{self.subject.title} answers questions, and texts were to be measured; give questions with their "
+                "answers: whichtoken bench --task qa --data FILE.json, or wt.compare_questions"
+            )
 
 
 def measure(bench: Bench, tasks: Sequence[Task]) -> Part:

@@ -1,8 +1,9 @@
 """compare: measure methods on texts, part by part, each kept when it is finished; then the table."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,8 +12,8 @@ from tqdm.auto import tqdm
 
 from whichtoken import __version__
 from whichtoken.bench import remarks
-from whichtoken.bench.files import Folder
-from whichtoken.bench.measured import Part, every_text
+from whichtoken.bench.files import Folder, P, Reader, T, curve_rows
+from whichtoken.bench.measured import Part, every_text, read_part
 from whichtoken.bench.measuring import Bench, Task, measure, plan_name
 from whichtoken.bench.protocols import PROTOCOLS, Protocol, protocol
 from whichtoken.bench.summary import Asked, summarise
@@ -101,10 +102,10 @@ def run(bench: Bench, texts: Texts, folder: Folder | None, origin: Mapping[str, 
         check_perturbation(bench.subject, perturbation_of(how))
     if folder is not None:
         folder.claim(specification(bench, texts, origin), {"sample": bench.protocol.sample})
-    parts = list(_parts(bench, texts, folder))
+    parts = list(in_parts(texts.tasks, partial(measure, bench), folder, read_part))
     table = table_of(bench, texts, parts)
     if folder is not None:
-        folder.finish(table, every_text(parts))
+        folder.finish(table, curve_rows(every_text(parts)))
     return table
 
 
@@ -113,43 +114,53 @@ def specification(bench: Bench, texts: Texts, origin: Mapping[str, Any]) -> dict
     settings = bench.protocol.to_dict()
     del settings["sample"]
     return {
-        "model": bench.subject.title,
-        "revision": bench.subject.fingerprint(),
-        "dtype": str(bench.subject.model.dtype).removeprefix("torch."),
-        "version": __version__,
+        **made_with(bench.subject, bench.methods),
         "texts": texts.digest,
-        "methods": {
-            key: {"method": m.name, "settings": {k: written(v) for k, v in m.settings.items()}}
-            for key, m in bench.methods.items()
-        },
-        "references": str(bench.subject.references),
-        "heads": str(bench.subject.heads),
         "given": hashlib.sha256(repr(sorted(bench.given.items())).encode()).hexdigest() if bench.given else None,
         "protocol": settings,
         **origin,
     }
 
 
-def _parts(bench: Bench, texts: Texts, folder: Folder | None) -> Iterator[Part]:
-    with tqdm(total=len(texts.tasks), desc="measuring", unit=" texts", disable=None, leave=False) as bar:
-        for group in _groups(texts.tasks):
+def made_with(subject: Subject, methods: Mapping[str, Method]) -> dict[str, Any]:
+    return {
+        "model": subject.title,
+        "revision": subject.fingerprint(),
+        "dtype": str(subject.model.dtype).removeprefix("torch."),
+        "version": __version__,
+        "methods": {
+            key: {"method": m.name, "settings": {k: written(v) for k, v in m.settings.items()}}
+            for key, m in methods.items()
+        },
+        "references": str(subject.references),
+        "heads": str(subject.heads),
+    }
+
+
+def in_parts(
+    tasks: Sequence[T], measure: Callable[[Sequence[T]], P], folder: Folder | None, read: Reader[P]
+) -> Iterator[P]:
+    """What was kept is read; the rest is measured, and kept."""
+    with tqdm(total=len(tasks), desc="measuring", unit=" inputs", disable=None, leave=False) as bar:
+        for group in _groups(tasks):
             first, last = group[0].number, group[-1].number
-            kept = None if folder is None else folder.longest_part(first, last)
+            kept = None if folder is None else folder.longest_part(first, last, read)
             done = 0 if kept is None else kept.last + 1 - first
             if not bar.disable:  # away from a terminal a bar has no such field
                 bar.initial += done  # so that the time left is judged by what this run did
-            part = Part((), 0, 0) if kept is None else kept.part
-            if done < len(group):
-                part += measure(bench, group[done:])
+            if kept is not None and done == len(group):
+                part = kept.part
+            else:
+                part = measure(group[done:]) if kept is None else kept.part + measure(group[done:])
                 if folder is not None:
                     folder.keep_part(first, last, part)
             bar.update(len(group))
             yield part
 
 
-def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+def _groups(tasks: Sequence[T]) -> Iterator[list[T]]:
     """In their order, so that those of a larger sample begin with those of a smaller one."""
-    group: list[Task] = []
+    group: list[T] = []
     for task in tasks:
         if len(group) == TEXTS_AT_ONCE or (group and sum(t.n_tokens for t in group) + task.n_tokens > TOKENS_AT_ONCE):
             yield group

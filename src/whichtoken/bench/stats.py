@@ -1,6 +1,6 @@
 """Means with intervals, and paired tests, over texts. No torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,11 @@ def cell(values: Sequence[float]) -> Cell:
     return Cell(float(found.mean()), low, high, len(found))
 
 
-def interval(values: Floats) -> tuple[float, float]:
+def interval(values: Floats, of: Callable[[Floats], Floats] | None = None) -> tuple[float, float]:
+    """`of`: what is computed from the means of several columns (text column), as a ratio of sums is."""
     means = _resampled(values)
-    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
+    found = means if of is None else of(means)
+    return float(np.quantile(found, 0.025)), float(np.quantile(found, 0.975))
 
 
 def _resampled(values: Floats) -> Floats:

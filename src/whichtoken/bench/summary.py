@@ -19,6 +19,7 @@ Better: TypeAlias = Literal["higher", "lower", ""]
 UP: Mapping[str, Better] = {"morf": "higher", "lerf": "lower", "random": ""}  # where more is lost
 DOWN: Mapping[str, Better] = {"morf": "lower", "lerf": "higher", "random": ""}
 Values = Mapping[str, Mapping[int, float]]  # by method, then by text
+Cells = Mapping[str, Cell]  # by method
 
 
 @dataclass(frozen=True)
@@ -33,25 +34,31 @@ class Asked:
 
 def summarise(texts: Sequence[Measured], asked: Asked) -> BenchTable:
     """Without title and facts: the caller knows what was run."""
-    methods = list(texts[0].methods)
-    found = [(column, _cells(column, values)) for column, values in _columns(texts, asked)]
+    found = [(column, cells_of(column, values)) for column, values in _columns(texts, asked)]
     if "pooled-auc" in asked.metrics:
         found += _pooled(texts, asked)
-    found += [(column, _cells(column, values)) for column, values in _costs(texts)]
+    seconds = {m: _by_text(texts, m, lambda text, scored: scored.seconds) for m in texts[0].methods}
+    evaluations = {m: _by_text(texts, m, lambda text, scored: scored.evaluations) for m in texts[0].methods}
+    found += costs(seconds, evaluations, "text")
+    lines = lines_of(found, {m: any(t.methods[m].searched for t in texts) for m in texts[0].methods})
+    columns = [_flattered(column, lines) for column, _ in found]
+    return BenchTable("", (), tuple(columns), tuple(lines), tuple(_trends(texts, asked)), (), _agreement(texts, lines))
+
+
+def lines_of(found: Sequence[tuple[Column, Cells]], searched: Mapping[str, bool]) -> list[Line]:
+    """One for each method, the best of the first column first. `searched`: by method."""
     lines = [
         Line(
             method=m,
-            searched=any(t.methods[m].searched for t in texts),
+            searched=searched[m],
             control=m.split("(")[0].split("@")[0].strip() in CONTROLS,
             cells={column.name: cells[m] for column, cells in found if m in cells},
         )
-        for m in methods
+        for m in searched
     ]
     first = found[0][0]
     sign = -1 if first.better == "higher" else 1
-    lines.sort(key=lambda line: sign * line.cells[first.name].mean if first.name in line.cells else np.inf)
-    columns = [_flattered(column, lines) for column, _ in found]
-    return BenchTable("", (), tuple(columns), tuple(lines), tuple(_trends(texts, asked)), (), _agreement(texts, lines))
+    return sorted(lines, key=lambda line: sign * line.cells[first.name].mean if first.name in line.cells else np.inf)
 
 
 def _flattered(column: Column, lines: Iterable[Line]) -> Column:
@@ -74,13 +81,14 @@ def _columns(texts: Sequence[Measured], asked: Asked) -> Iterable[tuple[Column, 
             yield Column("kendall", "Kendall's tau between classes", about, "lower"), values
 
 
-def _costs(texts: Sequence[Measured]) -> Iterable[tuple[Column, Values]]:
+def costs(seconds: Values, evaluations: Values, unit: str) -> Iterable[tuple[Column, Cells]]:
+    """`unit`: what was measured, a "text"."""
     about = "its share of passes that methods share, and its own time; run with the others"
-    seconds = {m: _by_text(texts, m, lambda text, scored: scored.seconds) for m in texts[0].methods}
-    yield Column("seconds", "seconds per text", about, "lower"), seconds
+    column = Column("seconds", f"seconds per {unit}", about, "lower")
+    yield column, cells_of(column, seconds)
     about = "passes and shortened texts that it would have taken alone"
-    alone = {m: _by_text(texts, m, lambda text, scored: scored.evaluations) for m in texts[0].methods}
-    yield Column("evaluations", "model evaluations per text", about, "lower"), alone
+    column = Column("evaluations", f"model evaluations per {unit}", about, "lower")
+    yield column, cells_of(column, evaluations)
 
 
 def _column(metric: str, how: str, order: str, grid: str, asked: Asked) -> Column | None:
@@ -173,9 +181,13 @@ def curve_of(text: Measured, scored: Scored, plan: str) -> Curve:
     )
 
 
-def _cells(column: Column, values: Values) -> dict[str, Cell]:
-    """Each method's mean; and the chance that the best is no better, on the texts that both were measured on."""
-    cells = {method: cell(list(of_texts.values())) for method, of_texts in values.items() if of_texts}
+def cells_of(column: Column, values: Values) -> Cells:
+    """Each method's mean; and the chance that the best is no better."""
+    return tested(column, values, {m: cell(list(of_texts.values())) for m, of_texts in values.items() if of_texts})
+
+
+def tested(column: Column, values: Values, cells: Cells) -> Cells:
+    """With the chance that the best is no better, on the texts that both were measured on."""
     if not column.better or len(cells) < 2:
         return cells
     sign = 1 if column.better == "higher" else -1
@@ -185,10 +197,10 @@ def _cells(column: Column, values: Values) -> dict[str, Cell]:
     for method in others:
         both = [number for number in values[best] if number in values[method]]
         ps.append(paired_p([values[best][n] for n in both], [values[method][n] for n in both]) if both else 1.0)
-    return cells | {method: replace(cells[method], p=p) for method, p in zip(others, holm(ps), strict=True)}
+    return {**cells} | {method: replace(cells[method], p=p) for method, p in zip(others, holm(ps), strict=True)}
 
 
-def _pooled(texts: Sequence[Measured], asked: Asked) -> Iterable[tuple[Column, dict[str, Cell]]]:
+def _pooled(texts: Sequence[Measured], asked: Asked) -> Iterable[tuple[Column, Cells]]:
     """Contrast-CAT's scaling: one number for all texts, so its interval comes from resampling the texts as a whole."""
     methods = list(texts[0].methods)
     for plan in asked.plans:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from whichtoken.catalogue import catalogue
 from whichtoken.cli.heads import NO_HEADS
-from whichtoken.cli.inputs import Texts, parsed_settings
+from whichtoken.cli.inputs import Given, Images, Texts, parsed_settings
 from whichtoken.errors import BadInput, NotFinite, UnknownName, UsageError
 from whichtoken.metrics import METRICS, WIDER, Metric, Wider, aopc
 from whichtoken.records import Attribution, Curve
@@ -36,7 +36,13 @@ DELETION_NOTE = (
 # What a subject may have or lack, as its field, as a command, and as methods ask for it; and in words.
 LIBRARIES = {"references": "reference library", "heads": "head mask"}
 
-READOUTS = {"first": "the first token", "last": "the last token", "mean": "the mean of the tokens"}
+READOUTS = {
+    "first": "the first token",
+    "last": "the last token",
+    "mean": "the mean of the tokens",
+    "first two": "the first two tokens",
+    "first and patches": "the first token and the mean of the patches",
+}
 
 
 @dataclass(frozen=True)
@@ -66,12 +72,27 @@ def opened(model: str | None, references: Path | None, heads: Path | None = None
 def able(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
     """Those that the model can run; which ones it cannot is said."""
     left = list(methods)
+    if refused := _refused(subject, left):
+        listed = "; ".join(f"{label} ({reason})" for label, reason in refused.items())
+        say(f"left out, because they cannot explain images: {listed}")
+        return [method for method in left if method.label not in refused]
     for what, name in LIBRARIES.items():
         if without := waiting(subject, left, what):
             listed = ", ".join(method.label for method in without)
             say(f"left out, because there is no {name}: {listed} (see: whichtoken {what} build --help)")
             left = [method for method in left if method not in without]
     return left
+
+
+def _refused(subject: "Subject", methods: Sequence[Any]) -> dict[str, str]:
+    """Of a model of images: methods that cannot read them, and why."""
+    from whichtoken.explaining.images import reason_against
+    from whichtoken.models import Task
+
+    if subject.task is not Task.IMAGES:
+        return {}
+    reasons = {method.label: reason_against(subject, method) for method in methods}
+    return {label: reason for label, reason in reasons.items() if reason is not None}
 
 
 def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
@@ -81,22 +102,38 @@ def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
     return [method for method in methods if lacks(subject, method, what)]
 
 
-def explained(subject: "Subject", texts: Texts, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
-    """Errors name a text as the user knows it, by file and row."""
+def explained(subject: "Subject", texts: Given, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
+    """Errors name a text as the user knows it, by file and row; an image by its file."""
     from whichtoken.explaining import explain_each
+    from whichtoken.explaining.images import each_image
     from whichtoken.trace import Ask
 
     asking = [method for method in asked.methods if Ask.HEADS in method.needs.asks]
     if asking and subject.heads is not None and not subject.heads.n_selected:
         say(NO_HEADS)
+    if isinstance(texts, Texts) and texts.asks:
+        _check_answers(subject)
     try:
-        yield from explain_each(subject, texts, asked.methods, asked.target, asked.long, asked.layers)  # type: ignore[arg-type]
+        if isinstance(texts, Images):
+            yield from each_image(subject, texts, asked.methods, asked.target, asked.layers)
+        else:
+            yield from explain_each(subject, texts, asked.methods, asked.target, asked.long, asked.layers)  # type: ignore[arg-type]
     except (BadInput, NotFinite) as error:
         number = re.search(r"\binput (\d+)", str(error))
         if number is None:
             raise
         named = str(error).replace(number[0], texts.where(int(number[1])), 1)
         raise type(error)(named) from error
+
+
+def _check_answers(subject: "Subject") -> None:
+    from whichtoken.models import Task
+
+    if subject.task is not Task.QUESTIONS:
+        raise UsageError(
+            f"{subject.title} classifies {subject.task.value}, and --question needs a model that answers questions "
+            "(--model); two texts for a classifier are TEXT --pair TEXT"
+        )
 
 
 def build_library(subject: "Subject", source: Path, out: Path, options: "Building") -> "ReferenceLibrary":
@@ -174,8 +211,10 @@ def compared(subject: "Subject", texts: Texts, asked: Asked) -> Comparison:
     return Comparison({name: result[name] for name in ranked}, curves)
 
 
-def auto(subject: "Subject", texts: Texts, benchmark: Path | None) -> "Choice":
+def auto(subject: "Subject", texts: Given, benchmark: Path | None) -> "Choice":
     """The method that did best for this model, and why; said, because it may take a while to find out."""
+    if isinstance(texts, Images):
+        raise UsageError("--method auto chooses by what methods do on texts; for images name methods")
     from whichtoken.bench.choosing import best_method
 
     choice = best_method(subject, texts, benchmark)
@@ -248,13 +287,22 @@ def metric_list() -> RenderableType:
 
 
 def model_page(subject: "Subject") -> RenderableType:
+    from whichtoken.models import Task
     from whichtoken.registry import method, method_names
 
     config, names = subject.model.config, method_names()
-    lacking = {what: waiting(subject, [method(name) for name in names], what) for what in LIBRARIES}
-    able = len(names) - len({one.label for without in lacking.values() for one in without})
-    needed = "".join(f"; {', '.join(m.label for m in w)} needs {what}" for what, w in lacking.items() if w)
-    held = {what: str(getattr(subject, what) or f"none; see: whichtoken {what} build --help") for what in LIBRARIES}
+    if subject.task is Task.IMAGES:
+        refused = _refused(subject, [method(name) for name in names])
+        held, inputs = {}, _image_facts(subject)
+        able = len(names) - len(refused)
+        needed = "".join(f"; not {label}: {reason}" for label, reason in refused.items())
+    else:
+        lacking = {what: waiting(subject, [method(name) for name in names], what) for what in LIBRARIES}
+        able = len(names) - len({one.label for without in lacking.values() for one in without})
+        needed = "".join(f"; {', '.join(m.label for m in w)} needs {what}" for what, w in lacking.items() if w)
+        held = {what: str(getattr(subject, what) or f"none; see: whichtoken {what} build --help") for what in LIBRARIES}
+        longest = f"{subject.limit} tokens; longer ones are cut, or explained in windows (--long window)"
+        inputs = [("longest text", longest)]
     row = subject.architecture
     facts = [
         ("model", subject.title),
@@ -262,12 +310,38 @@ def model_page(subject: "Subject") -> RenderableType:
         ("architecture", f"{config.model_type} ({type(subject.model).__name__})"),
         ("layers", f"{subject.n_layers} blocks, {config.num_attention_heads} heads, {config.hidden_size} wide"),
         ("parameters", f"{sum(p.numel() for p in subject.model.parameters()):,}, in {subject.model.dtype}"),
-        ("longest text", f"{subject.limit} tokens; longer ones are cut, or explained in windows (--long window)"),
-        ("labels", ", ".join(f"{i} {label}" for i, label in enumerate(subject.labels))),
-        ("probabilities", f"{subject.link.value} of the logits"),
-        ("head reads", READOUTS[row.readout(config).value]),
+        *inputs,
+        *_said(subject),
         ("attention", f"read from {row.attention or 'the attention interface of transformers'}"),
         *held.items(),
         ("methods", f"{able} of {len(names)}{needed}"),
     ]
     return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])
+
+
+def _said(subject: "Subject") -> list[tuple[str, str]]:
+    """What the model's head says, and what it reads for it."""
+    from whichtoken.models import Task
+
+    if subject.task is Task.QUESTIONS:
+        return [("answers questions", "for each token a logit that the answer starts, and one that it ends there")]
+    return [
+        ("labels", ", ".join(f"{i} {label}" for i, label in enumerate(subject.labels))),
+        ("probabilities", f"{subject.link.value} of the logits"),
+        ("head reads", READOUTS[subject.architecture.readout(subject.model).value]),
+    ]
+
+
+def _image_facts(subject: "Subject") -> list[tuple[str, str]]:
+    from whichtoken.explaining.images import prefix_names
+    from whichtoken.models.images import own_size
+
+    size, patch = own_size(subject)
+    grid = " x ".join(str(whole // part) for whole, part in zip(size, patch, strict=True))
+    other = ", or other multiples of a patch" if subject.architecture.image_sizes == "any" else ""
+    channels = subject.model.config.num_channels
+    return [
+        ("image", f"{size[0]} x {size[1]} pixels of {channels} channels{other}; files are resized by its processor"),
+        ("patches", f"{grid}, of {patch[0]} x {patch[1]} pixels"),
+        ("before them", ", ".join(prefix_names(subject))),
+    ]

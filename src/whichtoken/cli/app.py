@@ -8,10 +8,9 @@ import typer
 from rich.console import Console, RenderableType
 
 import whichtoken
-from whichtoken.cli import answers
+from whichtoken.cli import answers, inputs
 from whichtoken.cli.bench import BenchCall, benchmark, call_from, changes_of, gates
 from whichtoken.cli.heads import NO_HEADS, Corpus, rule_settings, shipped
-from whichtoken.cli.inputs import built_methods, gather, wanted_target
 from whichtoken.cli.outputs import FORMATS, put, read_results, sink_of, write_results
 from whichtoken.cli.run import INTERRUPTED
 from whichtoken.errors import UsageError
@@ -19,7 +18,6 @@ from whichtoken.render.rows import Look, visible
 from whichtoken.writing import check_writable
 
 LINE = 200  # characters
-DEFAULTS = "contrast-cat,attcat"  # those of them that the model can run
 DEBUG = "An error is one line; add --debug to see where it comes from."
 
 app = typer.Typer(
@@ -49,7 +47,7 @@ Heads = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option("--target", help="Label to explain, by name or index; by default the predicted one."),
+    typer.Option("--target", help="Label to explain, by name or index, or an answer; by default the predicted one."),
 ]
 Against = Annotated[
     str | None,
@@ -67,6 +65,7 @@ Settings = Annotated[
 ]
 Numbers = Annotated[bool, typer.Option("--numbers", help="Print shares beside the words.")]
 Differences = Annotated[bool, typer.Option("--difference", help="Also the first method minus each other one.")]
+How = Annotated[str, typer.Option("--how", help="Of images: bilinear, smooth between patches; or patch by patch.")]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Column of the texts in --file; twice for pairs. The usual names are found."),
@@ -86,7 +85,7 @@ def _whichtoken(
         raise typer.Exit
 
 
-@app.command(epilog=DEBUG, help="Explain texts: which words speak for the label, which against it.")
+@app.command(epilog=DEBUG, help="Explain texts, answers or images: what in them speaks for the label, what against it.")
 def explain(
     texts: Annotated[
         list[str] | None,
@@ -98,6 +97,11 @@ def explain(
         typer.Option("--file", help="Texts from a csv, tsv, jsonl, parquet or txt file."),
     ] = None,
     column: Columns = None,
+    image: Annotated[list[Path] | None, typer.Option("--image", help="File of an image; repeatable.")] = None,
+    question: Annotated[str | None, typer.Option("--question", help="For a model that answers questions.")] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="Where the answer is; or - to read it from standard input.")
+    ] = None,
     model: Model = None,
     method: Annotated[
         str | None,
@@ -111,28 +115,36 @@ def explain(
     out: Out = None,
     level: LevelOption = "word",
     settings: Settings = None,
-    long: Annotated[str, typer.Option("--long", help="Too long texts: truncate, window or error.")] = "truncate",
+    long: Annotated[
+        str | None,
+        typer.Option("--long", help="Too long texts: truncate, the default; window, that of contexts; or error."),
+    ] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also what each layer adds, where there is that.")] = False,
     difference: Differences = False,
     numbers: Numbers = False,
+    how: How = "bilinear",
     benchmark_folder: Annotated[
         Path | None, typer.Option("--benchmark", help="With --method auto: the folder that bench --out made.")
     ] = None,
 ) -> None:
-    found = gather(texts or [], pair, file, column or [])
-    sink = sink_of(form, out, _look(level, difference, numbers), len(found))
-    if out is not None and file is not None and out.exists() and out.samefile(file):
-        raise UsageError(f"--out {out} is the file of the texts; give another name")
+    given = [texts, pair, file, column]
+    if question is not None or context is not None:
+        found: inputs.Given = inputs.gather_question(question, context, [*given, image])
+    else:
+        found = inputs.gather_images(image, given) if image else inputs.gather(texts or [], pair, file, column or [])
+    counts = (0, len(found)) if image else (len(found), 0)
+    sink = sink_of(form, out, _look(level, difference, numbers, how), *counts)
+    inputs.check_apart(out, [file, *(image or [])])
     if method == "auto" and settings:
         raise UsageError("-o changes a method, and what was measured would not hold for it; name the method instead")
     if benchmark_folder is not None and method != "auto":
         raise UsageError("--benchmark is what --method auto chooses by; add --method auto")
-    built_methods(DEFAULTS if method in (None, "auto") else method, settings or [])  # errors before the model is loaded
+    inputs.built_methods(found.methods if method in (None, "auto") else method, settings or [])  # errors come first
     subject = answers.opened(model, references, heads)
     why = answers.auto(subject, found, benchmark_folder) if method == "auto" else None
-    methods = built_methods(why.method if why else method or DEFAULTS, settings or [])
+    methods = inputs.built_methods(why.method if why else method or found.methods, settings or [])
     chosen = answers.able(subject, methods) if method in (None, "all") else methods
-    asked = answers.Asked(chosen, wanted_target(target, against), long, layers)
+    asked = answers.Asked(chosen, inputs.wanted_target(target, against), long, layers)
     progress = write_results(answers.with_reason(answers.explained(subject, found, asked), why), sink)
     if out is not None and progress.finished:
         answers.say(f"{progress.finished} of {len(found)} explained, in {out}")
@@ -158,12 +170,12 @@ def compare(
     settings: Settings = None,
     numbers: Numbers = False,
 ) -> None:
-    found = gather([text], pair, None, [])
-    built = built_methods(methods, settings or [])
+    found = inputs.gather([text], pair, None, [])
+    built = inputs.built_methods(methods, settings or [])
     sink = sink_of(form, out, _look(level, False, numbers), 1)
     subject = answers.opened(model, references, heads)
     chosen = answers.able(subject, built) if methods == "all" else built
-    asked = answers.Asked(chosen, wanted_target(target, against), "truncate", False)
+    asked = answers.Asked(chosen, inputs.wanted_target(target, against), "truncate", False)
     comparison = answers.compared(subject, found, asked)
     if sink.kind in ("json", "jsonl"):
         put(comparison.to_json(sink.kind == "jsonl"), out)
@@ -173,8 +185,8 @@ def compare(
         typer.echo(answers.DELETION_NOTE)
 
 
-def _look(level: str, differences: bool, numbers: bool) -> Look:
-    return Look(level, differences, numbers)  # type: ignore[arg-type]  # Look says what is allowed
+def _look(level: str, differences: bool, numbers: bool, how: str = "bilinear") -> Look:
+    return Look(level, differences, numbers, how=how)  # type: ignore[arg-type]  # Look says what is allowed
 
 
 def _list(shown: RenderableType) -> None:
@@ -188,7 +200,10 @@ def _list(shown: RenderableType) -> None:
     help="Measure how faithful methods are on many texts: a table with intervals and tests, curves, a report.",
 )
 def bench(
-    data: Annotated[Path | None, typer.Option("--data", help="Texts: csv, tsv, jsonl, parquet or txt.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Texts: csv, tsv, jsonl, parquet or txt; of qa, SQuAD's json.")
+    ] = None,
+    task: Annotated[str, typer.Option("--task", help="texts; or qa, for models that answer questions.")] = "texts",
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the results; a run goes on there.")] = None,
     model: Model = None,
     methods: Annotated[
@@ -205,13 +220,14 @@ def bench(
     grid: Annotated[str | None, typer.Option("--grid", help="tenths, ninths, twentieths, all.")] = None,
     level: Annotated[str | None, typer.Option("--level", help="Remove token by token, or word by word.")] = None,
     min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Leave shorter texts out.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Of qa: how many of the highest tokens count; 20.")] = None,
     sample: Annotated[int | None, typer.Option("--sample", help="Number of texts; by default all.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the sample.")] = None,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
     references: References = None,
     heads: Heads = None,
-    controls: Annotated[bool, typer.Option(help="Also measure random and refined-noise.")] = True,
+    controls: Annotated[bool, typer.Option(help="Also measure random and, on texts, refined-noise.")] = True,
     ablation: Annotated[
         str | None, typer.Option("--ablation", help="Variants of one method instead; see the documentation.")
     ] = None,
@@ -230,8 +246,8 @@ def bench(
         typer.Option("--spec", help="spec.json of a benchmark to make again; other options than --out are not read."),
     ] = None,
 ) -> None:
-    checks, asked = gates(fail_under or []), {"metrics": metrics, "perturbations": perturbation, "orders": order}
-    more = {"grids": grid, "level": level, "min_tokens": min_tokens, "sample": sample, "seed": seed}
+    asked = {"metrics": metrics, "perturbations": perturbation, "orders": order, "grids": grid, "level": level}
+    more = {"min_tokens": min_tokens, "k": k, "sample": sample, "seed": seed}
     paths = [None if path is None else str(path) for path in (data, references, heads, train, attributions)]
     call = (
         call_from(spec, sample)
@@ -251,9 +267,10 @@ def bench(
             ablation=ablation,
             train=paths[3],
             attributions=paths[4],
+            task=task,
         )
     )
-    call.made()  # a wrong word should not wait for the model
+    checks = gates(fail_under or [], call.metrics())  # a wrong word should not wait for the model
     answers.check_bench(out)
     table = benchmark(call, answers.opened_call(call), out)
     _list(answers.bench_page(table))
@@ -293,11 +310,14 @@ def show(
     level: LevelOption = "word",
     difference: Differences = False,
     numbers: Numbers = False,
+    how: How = "bilinear",
 ) -> None:
     from whichtoken.render.rows import grouped
 
     results: list[Any] = grouped(read_results(file))
-    write_results(results, sink_of(form, out, _look(level, difference, numbers), len(results)))
+    n_images = sum(next(iter(result.values())).picture is not None for result in results)
+    look = _look(level, difference, numbers, how)
+    write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
 
 
 @references_app.command("build", epilog=DEBUG, help="Scan texts like the training texts; keep those to contrast with.")

@@ -12,10 +12,14 @@ from whichtoken.tables import BenchTable, in_order
 
 if TYPE_CHECKING:
     from whichtoken.bench.protocols import Protocol
+    from whichtoken.bench.questions import QuestionProtocol
     from whichtoken.models import Subject
 
 
+SPELLED = {"perturbations": "perturbation", "orders": "order", "grids": "grid", "min_tokens": "min-tokens"}
 OWN = "random (whichtoken)"
+TASKS = ("texts", "qa")
+OF_TEXTS = ("perturbations", "orders", "grids", "level", "metrics", "min_tokens")  # changes that only they can have
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,15 @@ class BenchCall:
     ablation: str | None
     train: str | None
     attributions: str | None
+    task: str = "texts"
 
     def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise UnknownName("task", self.task, TASKS)
+        if self.task == "qa":
+            self._check_questions()
+        elif "k" in self.changes:
+            raise UsageError("--k is how many of the highest tokens are looked at for an answer; add --task qa")
         if self.data is None and self.attributions is None:
             raise UsageError("give the texts to measure on: --data FILE; or --attributions FILE, which holds its own")
         if self.ablation is not None and (self.methods is not None or self.settings):
@@ -50,14 +61,44 @@ class BenchCall:
             if path is not None and not Path(path).is_file():
                 raise UsageError(f"there is no file {path}")
 
+    def _check_questions(self) -> None:
+        if self.data is None:
+            raise UsageError("give the questions to measure on, in SQuAD's form: --data FILE.json")
+        given = {
+            "--protocol": self.protocol != "recommended",
+            "--column": bool(self.column),
+            **{f"--{name}": getattr(self, name) is not None for name in ("label", "ablation", "train", "attributions")},
+            **{f"--{SPELLED.get(name, name)}": name in self.changes for name in OF_TEXTS},
+        }
+        if any(given.values()):
+            listed = ", ".join(option for option in given if given[option])
+            raise UsageError(f"{listed}: for texts; --task qa counts the tokens of answers, so leave that out")
+
     def made(self) -> "Protocol":
         from whichtoken.bench.protocols import protocol
 
         return protocol(self.protocol, **self.changes)
 
+    def made_for_questions(self) -> "QuestionProtocol":
+        from whichtoken.bench.questions import question_protocol
+
+        return question_protocol(**self.changes)
+
+    def metrics(self) -> tuple[str, ...]:
+        """What --fail-under may name: the first words of columns. An error if a word of the protocol is wrong."""
+        from whichtoken.bench.protocols import METRIC_NAMES
+
+        if self.task == "qa":
+            k = self.made_for_questions().k
+            return f"precision@{k}", f"share@{k}", "seconds", "evaluations"
+        self.made()
+        return *METRIC_NAMES, "seconds", "evaluations"
+
     def origin(self) -> dict[str, Any]:
         """For `spec.json`: the paths and words that the rest of it was made from."""
         made = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        if self.task == "texts":
+            del made["task"]  # folders of texts that were begun before there were tasks go on
         changes = {key: value for key, value in self.changes.items() if key != "sample"}
         return {"call": {**made, "changes": changes}}
 
@@ -90,6 +131,8 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTab
     from whichtoken.bench.running import gather, run
     from whichtoken.data import Example, read_examples
 
+    if call.task == "qa":
+        return _questions(call, subject, out)
     how = call.made()
     given = {} if call.attributions is None else read_given(Path(call.attributions), subject)
     names = {name for of_text in given.values() for name in of_text}
@@ -111,9 +154,18 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTab
     return ordered
 
 
+def _questions(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTable:
+    from whichtoken.bench.files import Folder
+    from whichtoken.bench.questions import gather_questions, question_bench, run_questions
+
+    bench = question_bench(subject, chosen(call, subject, ()).values(), call.made_for_questions())
+    return run_questions(bench, gather_questions(bench, call.data), Folder.at(out), call.origin())
+
+
 def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[str, Any]:
     """By the name that tables show; `given`: names of what was scored elsewhere."""
     from whichtoken.ablations import ablation
+    from whichtoken.bench import questions
     from whichtoken.bench.summary import CONTROLS
     from whichtoken.bench.usual import able, usual_methods
     from whichtoken.registry import method
@@ -128,7 +180,8 @@ def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[
         built = [one for one in built if able(subject, one)]
     found = {one.label: one for one in built}
     if call.controls:
-        found |= {name: method(name) for name in CONTROLS if name not in {*found, *given}}
+        controls = questions.CONTROLS if call.task == "qa" else CONTROLS
+        found |= {name: method(name) for name in controls if name not in {*found, *given}}
     return found or {OWN: method("random")}  # what was scored elsewhere is laid on something scored here
 
 
@@ -155,11 +208,13 @@ class Gate:
         ]
 
 
-def gates(words: Sequence[str]) -> list[Gate]:
+def gates(words: Sequence[str], known: Sequence[str]) -> list[Gate]:
+    """`known`: metrics. A wrong word should not wait for the benchmark."""
     found = []
     for word in words:
         metric, _, value = (part.strip() for part in word.partition("="))
-        _check_metric(metric)
+        if metric.partition(" ")[0] not in known:
+            raise UnknownName("metric of --fail-under", metric, known)
         try:
             least = float(value)
         except ValueError:
@@ -168,15 +223,6 @@ def gates(words: Sequence[str]) -> list[Gate]:
             raise BadSetting("--fail-under", word, "metric=number, such as aopc=0.4")
         found.append(Gate(metric, least))
     return found
-
-
-def _check_metric(name: str) -> None:
-    """A wrong word should not wait for the benchmark."""
-    from whichtoken.bench.protocols import METRIC_NAMES
-
-    known = (*METRIC_NAMES, "seconds", "evaluations")
-    if name.partition(" ")[0] not in known:
-        raise UnknownName("metric of --fail-under", name, known)
 
 
 def changes_of(words: Mapping[str, str | int | None]) -> dict[str, Any]:

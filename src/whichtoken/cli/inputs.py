@@ -1,4 +1,4 @@
-"""What a command was given: texts from arguments, standard input or a file; methods and their settings from words."""
+"""What a command was given: texts from arguments, standard input or a file; images; methods and settings, in words."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from whichtoken.data import check_texts, decoded, read_examples
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
@@ -20,12 +20,65 @@ class Texts:
     read: Callable[[], Iterator[tuple[str, ...]]]
     count: int
     where: Callable[[int], str]  # what the user calls a text, by its index
+    asks: bool = False  # they were given as a question and its context
+
+    methods: ClassVar[str] = "contrast-cat,attcat"  # those that the model can run, if nobody names others
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         return self.read()
+
+
+@dataclass(frozen=True)
+class Images:
+    """Files, decoded when they are needed."""
+
+    paths: tuple[Path, ...]
+
+    methods: ClassVar[str] = "token-tm,gae,transatt"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self.paths)
+
+    def where(self, index: int) -> str:
+        return str(self.paths[index])
+
+
+Given = Texts | Images
+
+
+def gather_question(question: str | None, context: str | None, texts: Sequence[object]) -> Texts:
+    """`texts`: whatever else was given, which must be nothing."""
+    if question is None or context is None:
+        lacking = "--question" if question is None else "--context"
+        raise UsageError(f"{lacking} is missing; a question has a context: --question Q --context C")
+    if any(texts):
+        raise UsageError("--question was given, and texts too; explain one kind at a time")
+    whole = "\n".join(_standard_input()) if context == "-" else context
+    pair = check_texts((question, whole), "the question")
+    return Texts(lambda: iter([pair]), 1, lambda i: "the question", asks=True)
+
+
+def gather_images(images: Sequence[Path], texts: Sequence[object]) -> Images:
+    """`texts`: whatever else was given, which must be nothing."""
+    if any(texts):
+        raise UsageError("--image was given, and texts too; explain one kind at a time")
+    for path in images:
+        if not path.is_file():
+            raise BadInput(f"there is no file {path}; --image takes the file of one image, and can be repeated")
+    return Images(tuple(images))
+
+
+def check_apart(out: Path | None, read: Sequence[Path | None]) -> None:
+    """What is read must not be written over."""
+    for path in read:
+        if out is not None and path is not None and out.exists() and path.exists() and out.samefile(path):
+            raise UsageError(f"--out {out} is the file of the texts or of an image; give another name")
 
 
 def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> Texts:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
 from whichtoken.records import Attribution
-from whichtoken.render.rows import Look
+from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
 from whichtoken.writing import check_writable, opened_whole, write_whole
 
 FORMATS = ("terminal", "json", "jsonl", "html", "latex", "figure")
@@ -42,25 +42,31 @@ class Sink:
     out: Path | None
     look: Look
     n_texts: int
+    n_images: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in FORMATS:
             raise BadSetting("--format", self.kind, f"one of {', '.join(FORMATS)}")
         if self.kind == "figure" and (self.out is None or ENDINGS.get(self.out.suffix.lower()) != "figure"):
             raise UsageError("a figure goes into a file: --out NAME.png, .svg or .pdf")
-        if self.kind == "figure" and self.n_texts != 1:
+        if self.kind == "figure" and self.n_images and (self.n_texts or self.n_images > IMAGES_IN_FIGURE):
+            found = f"{self.n_images} images and {self.n_texts} texts"
+            raise UsageError(f"a figure shows up to {IMAGES_IN_FIGURE} images, and here are {found}; choose some")
+        if self.kind == "figure" and not self.n_images and self.n_texts != 1:
             raise UsageError(f"a figure shows one text, and here are {self.n_texts}; choose one, or another format")
+        if self.kind == "latex" and self.n_images:
+            raise UsageError("LaTeX shows words; of images write a figure (--out NAME.pdf) and include that")
         if self.out is not None:
             check_writable(self.out)
 
 
-def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int) -> Sink:
+def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int, n_images: int = 0) -> Sink:
     """The format that was asked for, else what the ending of the file says."""
     if kind is None and out is not None:
         kind = ENDINGS.get(out.suffix.lower())
         if kind is None:
             raise UsageError(f"{out}: cannot tell the format; add --format, or end the name in {', '.join(ENDINGS)}")
-    return Sink(kind or "terminal", out, look, n_texts)
+    return Sink(kind or "terminal", out, look, n_texts, n_images)
 
 
 @dataclass

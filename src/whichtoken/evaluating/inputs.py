@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from whichtoken.errors import UnsupportedModel, UsageError
-from whichtoken.models import Answers, ModelProbe, Subject, window_row
+from whichtoken.models import Answers, ModelProbe, Subject, Task, window_row
 from whichtoken.models.architectures import Readout
 from whichtoken.perturb import PERTURBATIONS, Mask, Pad, Perturbation
 from whichtoken.records import Attribution
@@ -52,6 +52,10 @@ class Text:
 def as_text(attributions: Sequence[Attribution], answers: Answers) -> Text:
     """What these attributions, of one text and label, explain; UsageError if they do not belong together."""
     subject, first = answers.subject, attributions[0]
+    if subject.task is not Task.TEXTS:
+        does = "answers questions" if subject.task is Task.QUESTIONS else "reads images"
+        instead = "wt.compare_questions" if subject.task is Task.QUESTIONS else "wt.degrade_images"
+        raise UsageError(f"{subject.title} {does}; curves of deleted words are for classifiers of texts: use {instead}")
     if any((other.texts, other.label) != (first.texts, first.label) for other in attributions):
         raise UsageError("these attributions are of different texts or labels; degrade those of one text together")
     revision = subject.fingerprint()
@@ -82,7 +86,7 @@ def check_perturbation(subject: Subject, how: Perturbation) -> None:
         return
     config = subject.model.config
     by_position = subject.architecture.positions_after_padding
-    if by_position or subject.architecture.readout(config) is Readout.LAST:
+    if by_position or subject.architecture.readout(subject.model) is Readout.LAST:
         does = "gives padding no position" if by_position else "reads the last token that is no padding"
         raise UnsupportedModel(
             f"{subject.title}: {config.model_type} {does}, so a word replaced by padding is no blank; use the "

@@ -7,7 +7,7 @@
 With rules that carry a gradient, relevance is `embeddings * gradient`.
 """
 
-from whichtoken.lrp.gates import Gates
+from whichtoken.lrp.gates import Gates, spread
 from whichtoken.lrp.mode import propagating
 from whichtoken.lrp.rules import divide
 from whichtoken.lrp.rulesets import ATTN_LRP, C21, CP_LRP, CP_LRP_GRADIENT, ORIG, RULE_SETS, RuleSet
@@ -23,4 +23,5 @@ __all__ = [
     "RuleSet",
     "divide",
     "propagating",
+    "spread",
 ]

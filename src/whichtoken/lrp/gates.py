@@ -1,4 +1,4 @@
-"""Relevance through chosen attention heads only: the masked propagation of Mask-LRP."""
+"""What Mask-LRP does to relevance on its way: through chosen attention heads only; and its code, spread over tokens."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,27 @@ class Gates:
             return context.detach()  # a constant: the sum with the residual then gives it no share
         table = torch.tensor(weights, dtype=context.dtype, device=context.device)[:, None, None, :, None]
         return applied(_Gate, context, table, self.conserve)
+
+
+def spread(x: Tensor, mask: Tensor) -> Tensor:
+    """Tokens (batch token dim), unchanged; of relevance that comes back each real one gets the mean over all of them.
+
+    For questions the authors' code gives every token what belongs to the answer's.
+    """
+    return applied(_Spread, x, mask)
+
+
+class _Spread(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(mask)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        share = relevance.sum(1, keepdim=True) / mask.sum(1)[:, None, None]
+        return share * mask[:, :, None], None
 
 
 class _Gate(Function):

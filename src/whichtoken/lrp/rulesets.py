@@ -20,6 +20,7 @@ class RuleSet:
     ]  # what comes back is relevance, or gives it when multiplied with the input
     rules: Mapping[str, Rule] = field(compare=False, repr=False)
     gates: Gates | None = None  # relevance goes through chosen attention heads only
+    spread: bool = False  # what reaches the last block's output goes to all tokens alike, whichever it belongs to
 
     def without(self, kind: str) -> "RuleSet":
         """One rule less, to see what it is for."""

@@ -13,6 +13,7 @@ from whichtoken.methods import (
     cp_lrp,
     full_lrp,
     gae,
+    grad_cam,
     grad_sam,
     gradient_x_input,
     integrated_gradients,
@@ -23,6 +24,7 @@ from whichtoken.methods import (
     refined_noise,
     rollout,
     tis,
+    token_tm,
     transatt,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "cp_lrp",
     "full_lrp",
     "gae",
+    "grad_cam",
     "grad_sam",
     "gradient_x_input",
     "integrated_gradients",
@@ -49,5 +52,6 @@ __all__ = [
     "refined_noise",
     "rollout",
     "tis",
+    "token_tm",
     "transatt",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from whichtoken.ops import drop_self, minmax, readout_row
+from whichtoken.ops import minmax, own_entry, readout_row
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -21,6 +21,7 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 @dataclass(frozen=True)
 class AttentionGradCAM(Method):
     mask_special: bool = False
+    keep_self: bool | None = None
 
     name: ClassVar[str] = "attention-grad-cam"
     paper: ClassVar[str] = "Selvaraju et al., ICCV 2017; Qiang et al., NeurIPS 2022"
@@ -35,4 +36,4 @@ class AttentionGradCAM(Method):
         weights = grad.sum((2, 3)) / trace.lengths[:, None] ** 2
         matrix = (weights[:, :, None, None] * attention).mean(1).clamp(min=0)
         scaled = minmax(matrix, trace.mask[:, :, None] & trace.mask[:, None, :])
-        return Scores(drop_self(readout_row(scaled, trace.readout), trace.readout))
+        return Scores(own_entry(readout_row(scaled, trace.readout), trace, self.keep_self))

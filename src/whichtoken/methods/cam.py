@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from whichtoken.ops import drop_self, received_attention
+from whichtoken.ops import own_entry, received_attention
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -17,6 +17,7 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 @dataclass(frozen=True)
 class CAM(Method):
     mask_special: bool = False
+    keep_self: bool | None = None
 
     name: ClassVar[str] = "cam"
     paper: ClassVar[str] = "Zhou et al., CVPR 2016; Song et al. 2023"
@@ -28,4 +29,4 @@ class CAM(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         received = received_attention(trace.grad(Site.ATTENTION)[-1], trace.lengths)
-        return Scores(drop_self(received.clamp(min=0), trace.readout))
+        return Scores(own_entry(received.clamp(min=0), trace, self.keep_self))

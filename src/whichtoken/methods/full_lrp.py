@@ -1,19 +1,25 @@
 """Full LRP: relevance propagated from the logit down to the embeddings, added up over each token's dimensions. Signed.
 
 Bach et al., PLoS ONE 2015, as Chefer, Gur and Wolf, CVPR 2021, apply it to Transformers: the seed is 1 at the explained
-logit, s_j = sum_d R[j, d] at the input of the first block, the read-out position's own entry set to 0.
+logit, s_j = sum_d R[j, d] at the input of the first block, the read-out position's own entry set to 0, or kept for
+questions (`keep_self`; None: that). For images relevance goes on to the pixels (`lrp.pixels`), and a patch has the sum
+of its own; positions and the tokens before the patches keep theirs.
 
 Deviations: `rules` "c21" (their rules for TransAtt, and those of the Mask-LRP code) conserve relevance: scores and the
 entry set to 0 sum to 1. Their code for this baseline uses "orig" (preset `repo`), which doubles it at every linear
-layer. For images they go on to the pixels; we stop at the patches.
+layer.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from whichtoken.lrp import RULE_SETS
-from whichtoken.ops import drop_self
+from whichtoken.ops import own_entry
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -23,7 +29,7 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 class FullLRP(Method):
     rules: Literal["c21", "orig"] = "c21"
     mask_special: bool = False
-    keep_self: bool = False
+    keep_self: bool | None = None
 
     name: ClassVar[str] = "full-lrp"
     paper: ClassVar[str] = "Bach et al. 2015; Chefer et al., CVPR 2021"
@@ -31,8 +37,18 @@ class FullLRP(Method):
 
     @property
     def needs(self) -> Needs:
-        return needs(hide_special=self.mask_special, relevance=(RULE_SETS[self.rules], "embeddings"))
+        return needs(hide_special=self.mask_special, relevance=(RULE_SETS[self.rules], "embeddings pixels"))
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         scores = trace.relevance(RULE_SETS[self.rules], Site.EMBEDDINGS)[0].sum(-1)
-        return Scores(scores if self.keep_self else drop_self(scores, trace.readout))
+        scores = own_entry(scores, trace, self.keep_self)
+        found = trace.relevance(RULE_SETS[self.rules], Site.PIXELS)
+        if trace.grid is None or not found:
+            return Scores(scores)
+        patches = _patch_sums(found[0], trace.grid)
+        return Scores(torch.cat([scores[:, : -patches.shape[1]], patches], 1), pixels=found[0])
+
+
+def _patch_sums(pixels: Float[Tensor, "batch row column"], grid: tuple[int, int]) -> Float[Tensor, "batch patch"]:
+    high, wide = pixels.shape[1] // grid[0], pixels.shape[2] // grid[1]
+    return pixels.reshape(-1, grid[0], high, grid[1], wide).sum((2, 4)).flatten(1)

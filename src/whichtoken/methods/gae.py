@@ -2,7 +2,8 @@
 
 Chefer, Gur and Wolf, "Generic Attention-model Explainability", ICCV 2021, self-attention case. With
 M_l = mean_h max(0, grad A_l * A_l): R <- R + M_l R from R = I (eqs. 5, 6); the score is the read-out row, its own
-entry set to 0. Rows are not normalised: the paper does so only for several modalities.
+entry set to 0, or kept for questions (`keep_self`; None: that). Rows are not normalised: the paper does so only for
+several modalities.
 
 The "GAE" of the Mask-LRP code is another method (TransAtt): it replaces A by its LRP relevance.
 """
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from whichtoken.ops import drop_self, from_layer, relevance_rollout
+from whichtoken.ops import from_layer, own_entry, relevance_rollout
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -21,7 +22,7 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 class GAE(Method):
     start_layer: int = field(default=0, metadata={"least": 0})  # the authors advise the last blocks for CLIP
     mask_special: bool = False
-    keep_self: bool = False
+    keep_self: bool | None = None
 
     name: ClassVar[str] = "gae"
     paper: ClassVar[str] = "Chefer et al., ICCV 2021"
@@ -36,4 +37,4 @@ class GAE(Method):
             from_layer(x, self.start_layer) for x in (trace.grad(Site.ATTENTION), trace.value(Site.ATTENTION))
         )
         row = relevance_rollout(grads, values, "raw", trace.readout)
-        return Scores(row if self.keep_self else drop_self(row, trace.readout))
+        return Scores(own_entry(row, trace, self.keep_self))

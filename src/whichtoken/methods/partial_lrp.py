@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from whichtoken.lrp import RULE_SETS
-from whichtoken.ops import drop_self, readout_row
+from whichtoken.ops import own_entry, readout_row
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -23,6 +23,7 @@ class PartialLRP(Method):
     rules: Literal["c21", "orig"] = "c21"
     gradient: bool = False
     mask_special: bool = False
+    keep_self: bool | None = None
 
     name: ClassVar[str] = "partial-lrp"
     paper: ClassVar[str] = "Voita et al., ACL 2019; Chefer et al., CVPR 2021"
@@ -38,4 +39,4 @@ class PartialLRP(Method):
         if self.gradient:
             relevance = relevance * trace.grad(Site.ATTENTION)[-1]
         row = readout_row(relevance.clamp(min=0).mean(1), trace.readout)
-        return Scores(drop_self(row, trace.readout))
+        return Scores(own_entry(row, trace, self.keep_self))

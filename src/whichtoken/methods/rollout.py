@@ -5,13 +5,14 @@ their sum, the score is the read-out row of B_L ... B_s, the read-out position's
 
 Deviations: blocks before `start_layer` s are left out (the ViT scripts of later papers use 1). The code of AttCAT and
 Contrast-CAT hides special tokens in the explained pass (preset `repo`); AttCAT's figure shows the product reversed.
+For questions Mask-LRP's takes the mean over all rows (`rows`; preset `qa-repo`). `keep_self` None: of questions only.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from whichtoken.ops import drop_self, from_layer, normalise_rows, product_row, with_residual
+from whichtoken.ops import Rows, from_layer, normalise_rows, own_entry, product_row, read_rows, with_residual
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -21,11 +22,16 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 class Rollout(Method):
     start_layer: int = field(default=0, metadata={"least": 0})
     mask_special: bool = False
-    keep_self: bool = False
+    keep_self: bool | None = None
+    rows: Rows = "readout"
 
     name: ClassVar[str] = "rollout"
     paper: ClassVar[str] = "Abnar and Zuidema, ACL 2020"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "repo": {"mask_special": True},
+        "paper": {},
+        "qa-repo": {"rows": "all"},
+    }
 
     @property
     def needs(self) -> Needs:
@@ -33,5 +39,5 @@ class Rollout(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         blocks = from_layer(trace.value(Site.ATTENTION), self.start_layer)
-        row = product_row([normalise_rows(with_residual(a.mean(1))) for a in blocks], trace.readout)
-        return Scores(row if self.keep_self else drop_self(row, trace.readout))
+        row = product_row([normalise_rows(with_residual(a.mean(1))) for a in blocks], read_rows(trace, self.rows))
+        return Scores(own_entry(row, trace, self.keep_self))

@@ -6,8 +6,8 @@ M_l = mean_h max(0, grad A_l * C_l), C_l the relevance of A_l under their rules:
 
 Deviations, each a setting: their BERT code divides the rows of I + M_l by their sum (`rollout`), starts at the last of
 twelve blocks (`start_layer`; -1 is the last) and gives the read-out position the lowest score (`own`); their ViT code
-starts at block 1. AttCAT, Contrast-CAT and Mask-LRP set the read-out position to 0, as we do. The "GAE" of the Mask-LRP
-code is this method.
+starts at block 1. AttCAT, Contrast-CAT and Mask-LRP set the read-out position to 0, as we do, and keep it for questions
+(`own` None). The "GAE" of the Mask-LRP code is this method.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import torch
 
 from whichtoken.lrp import C21
-from whichtoken.ops import Rolling, drop_self, from_layer, relevance_rollout
+from whichtoken.ops import Rolling, from_layer, own_entry, relevance_rollout
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -27,7 +27,7 @@ from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 class TransAtt(Method):
     start_layer: int = field(default=0, metadata={"least": -1})
     rollout: Rolling = "raw"
-    own: Literal["zero", "lowest", "kept"] = "zero"
+    own: Literal["zero", "lowest", "kept"] | None = None
     mask_special: bool = False
 
     name: ClassVar[str] = "transatt"
@@ -46,9 +46,7 @@ class TransAtt(Method):
         grads = from_layer(trace.grad(Site.ATTENTION), self.start_layer)
         relevance = from_layer(trace.relevance(C21, Site.ATTENTION), self.start_layer)
         row = relevance_rollout(grads, relevance, self.rollout, trace.readout)
-        if self.own == "kept":
-            return Scores(row)
-        if self.own == "zero":
-            return Scores(drop_self(row, trace.readout))
+        if self.own != "lowest":
+            return Scores(own_entry(row, trace, None if self.own is None else self.own == "kept"))
         lowest = row.masked_fill(~trace.mask, torch.inf).amin(-1, keepdim=True)
         return Scores(torch.where(trace.readout == 1, lowest, row))

@@ -5,9 +5,11 @@ from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Document, LongTexts, Row, as_inputs, batches, window_row
 from whichtoken.models.loading import load
 from whichtoken.models.probe import ModelProbe
-from whichtoken.models.subject import Subject
+from whichtoken.models.subject import CONTEXT, Subject
+from whichtoken.models.tasks import Task
 
 __all__ = [
+    "CONTEXT",
     "Answers",
     "Batch",
     "Document",
@@ -16,6 +18,7 @@ __all__ = [
     "Row",
     "Subject",
     "Tally",
+    "Task",
     "as_inputs",
     "batches",
     "capture",

@@ -10,6 +10,7 @@ from torch import Tensor
 from whichtoken.errors import NotFinite
 from whichtoken.models.encoding import Row, batches
 from whichtoken.models.subject import Subject
+from whichtoken.models.tasks import Task
 
 
 @dataclass
@@ -29,6 +30,13 @@ class Answers:
     _known: dict[Row, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __call__(self, rows: Sequence[Row]) -> Float[Tensor, "n label"]:
+        """Of a classifier."""
+        if not rows:
+            config = self.subject.model.config
+            return _wide(torch.empty(0, config.num_labels, dtype=self.subject.model.dtype, device=self.subject.device))
+        return torch.stack(self.each(rows))
+
+    def each(self, rows: Sequence[Row]) -> list[Float[Tensor, "*label"]]:
         """In batches of similar length; half precision is widened, as it is too coarse for differences."""
         new = list(dict.fromkeys(row for row in rows if row not in self._known))
         self.tally.asked += len(rows)
@@ -37,11 +45,10 @@ class Answers:
             logits = self.subject.logits(self.subject.batch([new[i] for i in group]))
             if not logits.isfinite().all():
                 raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a shortened text")
-            self._known.update(zip((new[i] for i in group), _wide(logits), strict=True))
-        if not rows:
-            config = self.subject.model.config
-            return _wide(torch.empty(0, config.num_labels, dtype=self.subject.model.dtype, device=self.subject.device))
-        return torch.stack([self._known[row] for row in rows])
+            asks = self.subject.task is Task.QUESTIONS
+            for i, found in zip(group, _wide(logits), strict=True):
+                self._known[new[i]] = found[:, : len(new[i].ids)] if asks else found
+        return [self._known[row] for row in rows]
 
 
 def _wide(logits: Tensor) -> Tensor:

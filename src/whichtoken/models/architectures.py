@@ -3,29 +3,40 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from whichtoken.errors import UnsupportedModel
 
 
 class Readout(StrEnum):
-    """Which position the classification head reads."""
+    """Which positions the classification head reads; of two kinds, each as much as the other."""
 
     FIRST = "first"
     LAST = "last"  # the last token that is not the padding token
     MEAN = "mean"
+    FIRST_TWO = "first two"
+    FIRST_AND_PATCHES = "first and patches"  # the first, and the mean of the patches
 
 
-def _always_first(config: Any) -> Readout:
+def _always_first(model: Any) -> Readout:
     return Readout.FIRST
 
 
-def _always_last(config: Any) -> Readout:
+def _always_last(model: Any) -> Readout:
     return Readout.LAST
 
 
-def _modernbert(config: Any) -> Readout:
-    return Readout.MEAN if config.classifier_pooling == "mean" else Readout.FIRST
+def _modernbert(model: Any) -> Readout:
+    return Readout.MEAN if model.config.classifier_pooling == "mean" else Readout.FIRST
+
+
+def _deit(model: Any) -> Readout:
+    """A model with a teacher answers with the mean of two heads, one of them on the distillation token."""
+    return Readout.FIRST_TWO if hasattr(model, "distillation_classifier") else Readout.FIRST
+
+
+def _dinov2(model: Any) -> Readout:
+    return Readout.FIRST_AND_PATCHES
 
 
 @dataclass(frozen=True)
@@ -34,14 +45,17 @@ class Architecture:
 
     embeddings: tuple[str, ...]  # the module, below `base_model`, whose output the first block reads; first that exists
     blocks: str  # regular expression for the names, below `base_model`, of the modules that are its blocks
-    readout: Callable[[Any], Readout] = _always_first
+    readout: Callable[[Any], Readout] = _always_first  # of the model
     attention: str | None = None  # class that computes attention itself; None: through transformers' AttentionInterface
     value: str = ""  # in that class, the module that computes what attention mixes
     positions_after_padding: bool = False  # position ids start at pad_token_id + 1, so the limit is that much lower
     positions_in_embeddings: bool = True  # and nowhere else, so a token can be taken out without moving the others
     projection: str = "attention.output.dense"  # module, below a block, that puts the heads together
     norm: str | None = "attention.output.LayerNorm"  # the norm that follows it and the residual; None: norms come first
+    scale: str | None = None  # module, below a block, that scales what the projection gives
+    feed_forward: str = "output.dense"  # module, below a block, whose output its second residual adds
     images: bool = False
+    image_sizes: Literal["own", "any"] = "own"  # of the configuration only, or any number of patches
 
 
 _ENCODER = Architecture(("embeddings",), r"encoder\.layer\.\d+")
@@ -52,7 +66,22 @@ _DECODER = Architecture(
     positions_in_embeddings=False,
     projection="self_attn.o_proj",
     norm=None,
+    feed_forward="mlp",
 )
+_VISION = Architecture(
+    ("embeddings",), r"layers\.\d+", projection="attention.o_proj", norm=None, feed_forward="mlp", images=True
+)
+_DINOV2 = replace(
+    _VISION,
+    blocks=r"encoder\.layer\.\d+",
+    readout=_dinov2,
+    scale="layer_scale1",
+    feed_forward="layer_scale2",
+    image_sizes="any",
+)
+
+# Parameters of an image model's embeddings that are tokens, in the order in which they come before the patches.
+PREFIXES = ("cls_token", "distillation_token", "register_tokens")
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "albert": Architecture(  # its few modules are called again for each layer
@@ -60,16 +89,24 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+",
         projection="attention.dense",
         norm="attention.LayerNorm",
+        feed_forward="ffn_output",
     ),
     "bert": _ENCODER,
     "deberta-v2": replace(
         _ENCODER, attention="DisentangledSelfAttention", value="value_proj", positions_in_embeddings=False
     ),
+    "deit": replace(_VISION, readout=_deit),
+    "dinov2": _DINOV2,
+    "dinov2_with_registers": _DINOV2,
     "distilbert": Architecture(
-        ("embeddings",), r"transformer\.layer\.\d+", projection="attention.out_lin", norm="sa_layer_norm"
+        ("embeddings",),
+        r"transformer\.layer\.\d+",
+        projection="attention.out_lin",
+        norm="sa_layer_norm",
+        feed_forward="ffn",
     ),
     "electra": replace(_ENCODER, embeddings=("embeddings_project", "embeddings")),
-    "gpt2": Architecture(("drop",), r"h\.\d+", _always_last, projection="attn.c_proj", norm=None),
+    "gpt2": Architecture(("drop",), r"h\.\d+", _always_last, projection="attn.c_proj", norm=None, feed_forward="mlp"),
     "llama": _DECODER,
     "modernbert": Architecture(
         ("embeddings",),
@@ -78,6 +115,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         positions_in_embeddings=False,
         projection="attn.Wo",
         norm=None,
+        feed_forward="mlp",
     ),
     "mpnet": replace(
         _ENCODER,
@@ -90,7 +128,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "qwen2": _DECODER,
     "roberta": replace(_ENCODER, positions_after_padding=True),
-    "vit": Architecture(("embeddings",), r"layers\.\d+", projection="attention.o_proj", norm=None, images=True),
+    "vit": _VISION,
     "xlm-roberta": replace(_ENCODER, positions_after_padding=True),
 }
 

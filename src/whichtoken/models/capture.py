@@ -12,17 +12,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from whichtoken.errors import UnsupportedModel
-from whichtoken.lrp import RuleSet, propagating
+from whichtoken.errors import UnsupportedModel, UsageError
+from whichtoken.lrp import RuleSet, propagating, spread
+from whichtoken.lrp.pixels import embedded
 from whichtoken.models.attention import Tap, tapped
 from whichtoken.models.encoding import Batch
 from whichtoken.models.interior import SITES as INTERIOR
 from whichtoken.models.interior import Interior
 from whichtoken.models.subject import Subject, check_eval
-from whichtoken.targets import Goal
+from whichtoken.targets import AnyGoal, Goal, SpanGoal
 from whichtoken.trace import Needs, Site, Trace
 
-Choose = Callable[[Tensor], Goal]  # from logits to what is explained
+Choose = Callable[[Tensor], AnyGoal]  # from logits to what is explained
 
 
 def capture(
@@ -35,6 +36,7 @@ def capture(
     """Run the model once, and once more for each rule set. `embeddings`, if given, take the place of what its first
     block would read.
     """
+    _check_pixels(needs, embeddings)
     asked = _Asked(subject, batch, choose, needs.view.hide_special, embeddings)
     under = {
         rules: frozenset(s for r, s in needs.relevance if r == rules) for rules, _ in sorted(needs.relevance, key=str)
@@ -49,10 +51,11 @@ def capture(
         ids=batch.ids,
         mask=batch.mask,
         special=batch.special,
-        readout=subject.readout(batch),
+        readout=subject.readout(batch, runs[0].goal),
         logits=runs[0].logits,
         target=runs[0].goal.scalar(runs[0].logits),
         label=runs[0].goal.toward,
+        span=_span(runs[0].goal),
         values=runs[0].values,
         grads=runs[0].grads if plain else {},
         relevances={
@@ -60,7 +63,12 @@ def capture(
             for (rules, sites), run in zip(under.items(), runs[len(plain) :], strict=True)
             for site in sites
         },
+        grid=batch.grid,
     )
+
+
+def _span(goal: AnyGoal) -> Tensor | None:
+    return torch.stack([goal.start, goal.end], -1) if isinstance(goal, SpanGoal) else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ class _Run:
     """What one forward and one backward gave; under rules, `grads` is relevance."""
 
     logits: Tensor
-    goal: Goal
+    goal: AnyGoal
     values: dict[Site, tuple[Tensor, ...]]
     grads: dict[Site, tuple[Tensor, ...]]
 
@@ -96,8 +104,13 @@ def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: 
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
         stack.enter_context(_frozen(subject.model))
-        stack.enter_context(_leaf(subject.embeddings, seen, asked.embeddings))
+        if Site.PIXELS in grads and subject.architecture.images:
+            stack.enter_context(_pixel_leaf(subject, seen))
+        else:
+            stack.enter_context(_leaf(subject.embeddings, seen, asked.embeddings))
         stack.enter_context(interior.watched(subject))
+        if rules is not None and rules.spread:
+            stack.enter_context(_spreading(subject.blocks[-1], asked.batch.mask))
         if Site.HIDDEN in sites:
             stack.enter_context(_block_inputs(subject.blocks, seen))
         # Eager attention is ours with another softmax: in float64 some models' own rounds to float32 and lets the
@@ -123,6 +136,7 @@ def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: 
 
 @dataclass(frozen=True)
 class _Seen:
+    pixels: list[Tensor] = field(default_factory=list)
     embeddings: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)  # of blocks, in order of calls
     outputs: list[Tensor] = field(default_factory=list)
@@ -158,6 +172,26 @@ def _leaf(module: nn.Module, seen: _Seen, embeddings: Tensor | None) -> Iterator
 
 
 @contextmanager
+def _pixel_leaf(subject: Subject, seen: _Seen) -> Iterator[None]:
+    """Make an image the leaf, of relevance only: no gradient takes this way."""
+    convolution = next(module for module in subject.embeddings.modules() if isinstance(module, nn.Conv2d))
+    convolved: list[tuple[Tensor, Tensor]] = []  # pixels, patches
+
+    def below(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        convolved.append((args[0], output))
+
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        pixels, patches = convolved.pop()
+        image, tokens = embedded(pixels, convolution, patches, subject.prefix, output)
+        seen.pixels.append(image)
+        seen.embeddings.append(tokens)
+        return tokens
+
+    with convolution.register_forward_hook(below), subject.embeddings.register_forward_hook(hook):
+        yield
+
+
+@contextmanager
 def _block_inputs(blocks: Sequence[nn.Module], seen: _Seen) -> Iterator[None]:
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen.inputs.append(args[0] if args else kwargs["hidden_states"])
@@ -172,9 +206,21 @@ def _block_inputs(blocks: Sequence[nn.Module], seen: _Seen) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _spreading(block: nn.Module, mask: Tensor) -> Iterator[None]:
+    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        if isinstance(output, Tensor):
+            return spread(output, mask)
+        return (spread(output[0], mask), *output[1:])
+
+    with block.register_forward_hook(after):
+        yield
+
+
 def _found(seen: _Seen, tap: Tap, interior: Interior) -> dict[Site, tuple[Tensor, ...]]:
     return {
         **{site: tuple(tensors) for site, tensors in interior.seen.items()},
+        Site.PIXELS: tuple(seen.pixels),
         Site.EMBEDDINGS: tuple(seen.embeddings),
         Site.HIDDEN: (*seen.inputs, *seen.outputs),
         Site.ATTENTION: tuple(tap.seen),
@@ -190,7 +236,8 @@ def _check_found(
     if tapped_blocks not in (None, layers):
         raise UnsupportedModel(f"{name}: the attention of {tapped_blocks} blocks was intercepted, of {layers} expected")
     norms = 0 if subject.architecture.norm is None else layers
-    wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.NORM: norms}
+    images = int(subject.architecture.images)
+    wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.NORM: norms, Site.PIXELS: images}
     for site in sorted(sites):
         expected = wanted.get(site, layers)
         if len(found[site]) != expected:
@@ -199,10 +246,19 @@ def _check_found(
         raise UnsupportedModel(f"{name}: its first block does not read its embeddings")
 
 
+def _check_pixels(needs: Needs, embeddings: Tensor | None) -> None:
+    under = sorted(rules.name for rules, site in needs.relevance if site is Site.PIXELS and rules.carries == "gradient")
+    if under or Site.PIXELS in needs.values | needs.grads:
+        found = f"under {under[0]}, which carries a gradient" if under else "as a value or a gradient"
+        raise UsageError(f"{Site.PIXELS} was asked for {found}; it can be read as relevance under c21 and orig only")
+    if embeddings is not None and any(site is Site.PIXELS for _, site in needs.relevance):
+        raise UsageError("relevance of pixels was asked for on other embeddings than the image has; leave out either")
+
+
 _Tensors = dict[Site, tuple[Tensor, ...]]
 
 
-def _back(goal: Goal, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
+def _back(goal: AnyGoal, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
     """Gradients; under rules, relevance."""
     if rules is None or rules.carries == "gradient" or goal.against is None:
         return _gradients(goal.scalar(logits), tensors, rules)
@@ -218,7 +274,7 @@ def _gradients(target: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Ten
     """
     flat = [tensor for group in tensors.values() for tensor in group]
     if not flat:
-        return {}
+        return dict.fromkeys(tensors, ())
     if rules is not None:
         # What rules take as given is no longer part of the graph.
         flat = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in flat]

@@ -48,6 +48,7 @@ class Batch:
     types: Int[Tensor, "batch token"]
     special: Bool[Tensor, "batch token"]
     pixels: Float[Tensor, "batch channel row column"] | None = None
+    grid: tuple[int, int] | None = None  # of the patches, which are an image's last tokens: rows, columns
 
     def copies(self, row: int, tokens: Int[Tensor, "n token"]) -> "Batch":
         """One row again and again, each time with these of its tokens. Images stay whole: a hook cuts their patches."""
@@ -115,6 +116,7 @@ class Fit:
     limit: int  # tokens, specials included
     long: LongTexts
     from_left: bool = False  # the tokenizer cuts at the start of a text
+    only: int | None = None  # the one text that may be cut: of a question its context
 
     def __call__(self, number: int, sequences: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
         special = [i for i, sequence in enumerate(sequences) if sequence is None]
@@ -128,12 +130,14 @@ class Fit:
             raise BadInput(f"{too_long}, and its {len(special)} special tokens leave no room for words")
         if self.long == "error":
             raise BadInput(f"{too_long}; shorten it, or use long='truncate' or 'window'")
+        longer = counts.index(max(counts)) if self.only is None else self.only
+        width = room - (sum(counts) - counts[longer])
+        if self.only is not None and width < 1:
+            raise BadInput(f"{too_long}, and its question leaves no room for the context; shorten the question")
         if self.long == "truncate":
-            left = _longest_first(counts, room)
+            left = _longest_first(counts, room) if self.only is None else [counts[0], width]
             kept = [text[len(text) - n :] if self.from_left else text[:n] for text, n in zip(texts, left, strict=True)]
             return (tuple(sorted([*special, *(i for part in kept for i in part)])),)
-        longer = counts.index(max(counts))
-        width = room - (sum(counts) - counts[longer])
         if width < 1:
             raise BadInput(f"{too_long}, and the shorter of its texts leaves no room; use long='truncate'")
         others = [*special, *(i for text in texts if text is not texts[longer] for i in text)]
@@ -158,12 +162,12 @@ def window_row(document: Document, window: Sequence[int]) -> Row:
     )
 
 
-def image_rows(pixels: Float[Tensor, "batch channel row column"], n_patches: int) -> Batch:
-    """A class token, then the patches."""
-    ids = torch.zeros(len(pixels), n_patches + 1, dtype=torch.long, device=pixels.device)
+def image_rows(pixels: Float[Tensor, "batch channel row column"], grid: tuple[int, int], n_prefix: int) -> Batch:
+    """Tokens that every image has (of class, distillation, registers), then the patches."""
+    ids = torch.zeros(len(pixels), n_prefix + grid[0] * grid[1], dtype=torch.long, device=pixels.device)
     special = torch.zeros_like(ids, dtype=torch.bool)
-    special[:, 0] = True
-    return Batch(ids, torch.ones_like(special), ids, special, pixels)
+    special[:, :n_prefix] = True
+    return Batch(ids, torch.ones_like(special), ids, special, pixels, grid)
 
 
 def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:

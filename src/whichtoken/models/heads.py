@@ -22,7 +22,7 @@ from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Document, batches, window_row
 from whichtoken.models.subject import Subject
 from whichtoken.syntax import HeadMask, HeadRule, Sentence, Tally, align, kept, read_conllu, read_heads, save_heads
-from whichtoken.targets import Goal
+from whichtoken.targets import any_goal
 from whichtoken.trace import Site, needs
 from whichtoken.typed import build
 from whichtoken.writing import check_writable
@@ -119,7 +119,7 @@ def _count(subject: Subject, sentences: Sequence[Sentence], counted: _Counted) -
 def _documents(subject: Subject, sentences: Sequence[Sentence]) -> list[Document | None]:
     """Cut to what the model reads; None for a sentence without tokens."""
     try:
-        return list(subject.encode([sentence.text for sentence in sentences]))
+        return list(subject.encode([sentence.text for sentence in sentences], any_texts=True))
     except BadInput:  # of one of them, which only asking for each alone can tell
         return [None] if len(sentences) == 1 else [d for one in sentences for d in _documents(subject, [one])]
 
@@ -132,7 +132,7 @@ def _fits(subject: Subject, rows: int, longest: int) -> bool:
 def _pointers(subject: Subject, documents: Sequence[Document]) -> np.ndarray[Any, Any]:
     """batch layer head query: for each token where each head looks. Padding is 0 in a trace, so it never wins."""
     batch = subject.batch([window_row(document, document.windows[0]) for document in documents])
-    trace = capture(subject, batch, lambda logits: Goal(logits.argmax(-1)), needs("attention"))
+    trace = capture(subject, batch, any_goal, needs("attention"))
     found = torch.stack([strongest(layer) for layer in trace.value(Site.ATTENTION)], 1)
     return found.cpu().numpy()
 

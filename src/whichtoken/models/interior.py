@@ -13,7 +13,7 @@ from whichtoken.lrp import Gates
 from whichtoken.models.subject import Subject
 from whichtoken.trace import Site
 
-SITES = frozenset({Site.CONTEXT, Site.PROJECTION, Site.ATTENDED, Site.NORM})
+SITES = frozenset({Site.CONTEXT, Site.PROJECTION, Site.ATTENDED, Site.NORM, Site.FORWARDED})
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,22 @@ class Interior:
         with ExitStack() as stack:
             if self.sites or self.gates is not None:
                 for block in subject.blocks:
-                    self._watch(stack, subject, block)
+                    entered: list[Tensor] = []  # what the block read
+                    self._watch_heads(stack, subject, block, entered)
+                    self._watch_stream(stack, subject, block, entered)
             yield
 
-    def _watch(self, stack: ExitStack, subject: Subject, block: nn.Module) -> None:
-        heads, row = subject.model.config.num_attention_heads, subject.architecture
-        entered: list[Tensor] = []  # what the block read
+    def _watch_heads(self, stack: ExitStack, subject: Subject, block: nn.Module, entered: list[Tensor]) -> None:
+        heads = subject.model.config.num_attention_heads
+        projection, *scales = _outputs(subject, block)
 
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             entered[:] = [args[0] if args else kwargs["hidden_states"]]
 
         def mixed(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
             if Site.PROJECTION in self.sites:
-                self.seen[Site.PROJECTION].append(_weights(module, args[0]).view(heads, -1, entered[0].shape[-1]))
+                weights = _weights(args[0], module, *scales)
+                self.seen[Site.PROJECTION].append(weights.view(heads, -1, entered[0].shape[-1]))
             if Site.CONTEXT not in self.sites and self.gates is None:
                 return None
             context = args[0].reshape(*args[0].shape[:-1], heads, -1)
@@ -50,6 +53,12 @@ class Interior:
             self.seen[Site.CONTEXT].append(context)  # with gates it also counts the blocks
             return (context.flatten(-2), *args[1:])
 
+        stack.enter_context(block.register_forward_pre_hook(enter, with_kwargs=True))
+        stack.enter_context(projection.register_forward_pre_hook(mixed))
+
+    def _watch_stream(self, stack: ExitStack, subject: Subject, block: nn.Module, entered: list[Tensor]) -> None:
+        row = subject.architecture
+
         def projected(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
             self.seen[Site.ATTENDED].append(entered[0].detach() + output.detach())
 
@@ -57,14 +66,22 @@ class Interior:
             self.seen[Site.ATTENDED].append(output.detach())
             self.seen[Site.NORM].append(_factor(module, args[0].detach()))
 
-        projection = _below(subject, block, row.projection)
-        stack.enter_context(block.register_forward_pre_hook(enter, with_kwargs=True))
-        stack.enter_context(projection.register_forward_pre_hook(mixed))
+        def forwarded(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+            self.seen[Site.FORWARDED].append(output.detach())
+
         if self.sites & {Site.ATTENDED, Site.NORM}:
             if row.norm is None:
-                stack.enter_context(projection.register_forward_hook(projected))
+                stack.enter_context(_outputs(subject, block)[-1].register_forward_hook(projected))
             else:
                 stack.enter_context(_below(subject, block, row.norm).register_forward_hook(normed))
+        if Site.FORWARDED in self.sites:
+            stack.enter_context(_below(subject, block, row.feed_forward).register_forward_hook(forwarded))
+
+
+def _outputs(subject: Subject, block: nn.Module) -> list[nn.Module]:
+    """The modules that make of heads, put side by side, what the residual adds."""
+    row = subject.architecture
+    return [_below(subject, block, path) for path in (row.projection, row.scale) if path is not None]
 
 
 def _below(subject: Subject, block: nn.Module, path: str) -> nn.Module:
@@ -74,12 +91,17 @@ def _below(subject: Subject, block: nn.Module, path: str) -> nn.Module:
         raise UnsupportedModel(f"{type(subject.model).__name__} has no module {path!r} in its blocks") from error
 
 
-def _weights(module: nn.Module, like: Tensor) -> Tensor:
-    """Of a linear module, whichever way round it keeps them: what it does to each input alone. Hooks stay asleep."""
+def _weights(like: Tensor, *modules: nn.Module) -> Tensor:
+    """Of linear modules one after the other, whichever way round they keep them: what they do to each input alone.
+
+    Hooks stay asleep.
+    """
     with torch.no_grad():
         each = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
-        found: Tensor = module.forward(each) - module.forward(torch.zeros_like(each[:1]))
-        return found
+        nothing = torch.zeros_like(each[:1])
+        for module in modules:
+            each, nothing = module.forward(each), module.forward(nothing)
+        return each - nothing
 
 
 def _factor(norm: Any, x: Tensor) -> Tensor:

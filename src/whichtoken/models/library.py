@@ -7,7 +7,7 @@ chosen few are captured at its end.
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Row, batches, window_row
 from whichtoken.models.shelf import Candidate, Shelf
 from whichtoken.models.subject import Subject
+from whichtoken.models.tasks import Task
 from whichtoken.references import (
     PRESETS,
     Packed,
@@ -34,7 +35,7 @@ from whichtoken.references import (
     read,
     save_references,
 )
-from whichtoken.targets import Goal, label_index
+from whichtoken.targets import any_goal, label_index
 from whichtoken.trace import Needs, Site, View
 from whichtoken.typed import build
 
@@ -115,8 +116,13 @@ def _sample(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrary:
 
 def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], count: int | None) -> ReferenceLibrary:
     labels = range(len(subject.labels))
+    _check_task(subject)
     sources = 1 if recipe.rule in ("random", "same-class") else max(1, len(labels) - 1)
-    shelves = [Shelf(label, recipe, sources) for label in labels]
+    asks = subject.task is Task.QUESTIONS
+    if asks and recipe.rule == "same-class":
+        raise BadSetting("rule", recipe.rule, "another one: answers to questions are not of classes")
+    # Of questions the rule is applied when an answer is explained: where it is decides.
+    shelves = [Shelf(label, replace(recipe, rule="random") if asks else recipe, sources) for label in labels]
     counts = _scan(subject, recipe, shelves, _Corpus(examples, count))
     chosen = [shelf.chosen() for shelf in shelves]
     _check_labels(subject, counts)
@@ -138,6 +144,11 @@ def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], coun
         packed=_activations(subject, recipe, chosen),
         **counts,
     )
+
+
+def _check_task(subject: Subject) -> None:
+    if subject.task is Task.IMAGES:
+        raise UsageError(f"{subject.title} reads images; reference libraries are made of texts")
 
 
 @dataclass(frozen=True)
@@ -239,6 +250,9 @@ def _candidates(
 
 def _rows(subject: Subject, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
     """Long texts are cut, as the model's own tokenizer would; None for a text without tokens."""
+    if subject.task is Task.QUESTIONS and (alone := next((item for item in texts if len(item) == 1), None)):
+        wanted = "pairs of question and context, as columns of these names"
+        raise BadInput(f"{alone[0]!r:.40} is one text; a library of questions is made of {wanted}")
     try:
         documents = subject.encode(texts)
     except BadInput:  # one of them, which only asking for each alone can tell
@@ -250,6 +264,8 @@ def _probabilities(subject: Subject, rows: Sequence[Row]) -> list[Tensor]:
     found: dict[int, Tensor] = {}
     for group in batches([len(row.ids) for row in rows], subject.fits):
         p = subject.link.probabilities(subject.logits(subject.batch([rows[i] for i in group])))
+        if subject.task is Task.QUESTIONS:
+            p = p.amax(-1).prod(-1, keepdim=True)  # of the likeliest ends
         if not p.isfinite().all():
             raise NotFinite(f"{subject.title} gives NaN or infinite logits for a text of the corpus")
         found.update(zip(group, p.cpu(), strict=True))
@@ -274,7 +290,21 @@ def _activations(subject: Subject, recipe: Recipe, chosen: Sequence[Sequence[Can
     """Of each chosen text once, also when it is a reference for several classes."""
     rows = {c.number: c.row for found in chosen for c in found}
     states = _hidden_states(subject, recipe, rows)
-    return tuple(_packed([states[c.number] for c in found], recipe) if found else None for found in chosen)
+    packed = tuple(_packed([states[c.number] for c in found], recipe) if found else None for found in chosen)
+    if subject.task is not Task.QUESTIONS:
+        return packed
+    (only,), (found,) = packed, chosen
+    return (None if only is None else only.with_answers(_answers(subject, [c.row for c in found])),)
+
+
+def _answers(subject: Subject, rows: Sequence[Row]) -> Tensor:
+    """For each token of each question, the probability that the answer starts, and ends, there; 0 at padding."""
+    held = torch.zeros(len(rows), 2, max(len(row.ids) for row in rows))
+    for group in batches([len(row.ids) for row in rows], subject.fits):
+        p = subject.logits(subject.batch([rows[i] for i in group])).softmax(-1).to("cpu", torch.float32)
+        for i, of_row in zip(group, p, strict=True):
+            held[i, :, : len(rows[i].ids)] = of_row[:, : len(rows[i].ids)]
+    return held
 
 
 def _packed(states: Sequence[Tensor], recipe: Recipe) -> Packed:
@@ -295,7 +325,7 @@ def _hidden_states(subject: Subject, recipe: Recipe, rows: dict[int, Row]) -> di
     with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=len(rows) == 1 or None) as bar:
         for group in batches(lengths, subject.fits):
             batch = subject.batch([rows[numbers[i]] for i in group])
-            trace = capture(subject, batch, lambda logits: Goal(logits.argmax(-1)), wanted)
+            trace = capture(subject, batch, any_goal, wanted)
             states = torch.stack(trace.value(Site.HIDDEN)[layers.start : layers.stop], 1).cpu()
             if not states.abs().max() <= largest:
                 reached = f"{float(states.abs().max()):.3g}"

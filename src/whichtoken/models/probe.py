@@ -18,7 +18,7 @@ from whichtoken.models.subject import Subject
 from whichtoken.perturb import Delete, Mask, Pad, Perturbation
 from whichtoken.references import ReferenceLibrary
 from whichtoken.syntax import HeadMask
-from whichtoken.targets import Goal
+from whichtoken.targets import AnyGoal, SpanGoal
 from whichtoken.trace import Needs, Site, Trace, needs
 
 
@@ -35,7 +35,7 @@ class ModelProbe:
 
     subject: Subject
     batch: Batch
-    goal: Goal
+    goal: AnyGoal
     perturbation: Perturbation = field(default_factory=Delete)
     answers: Answers | None = None  # to share with other probes; by default the probe's own
     cost: Cost = field(default_factory=Cost, init=False, repr=False, compare=False)
@@ -51,17 +51,47 @@ class ModelProbe:
         """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""
         if self.batch.pixels is not None:
             raise UsageError("patches of an image cannot be deleted as tokens of a text can; use another method")
+        if isinstance(self.goal, SpanGoal):
+            patterns = patterns | self._ends[:, None]
         asked = [self._asked(row, of_row) for row, of_row in enumerate(patterns)]
         self.cost.sequences += sum(len(set(of_row)) for of_row in asked)
+        if isinstance(self.goal, SpanGoal):
+            return torch.stack([self._of_answer(row, of_row, patterns[row]) for row, of_row in enumerate(asked)])
         logits = self._own([sequence for of_row in asked for sequence in of_row])
         owners = torch.arange(len(asked), device=logits.device).repeat_interleave(patterns.shape[1])
         return self.goal.rows(owners).probability(logits, self.subject.link).view(patterns.shape[:2])
+
+    @property
+    def _ends(self) -> Bool[Tensor, "batch token"]:
+        """The tokens of an answer's ends, which stay: without them there is nothing to ask about."""
+        return self.subject.readout(self.batch, self.goal) > 0
+
+    def _of_answer(self, row: int, left: Sequence[Row], patterns: Bool[Tensor, "n token"]) -> Float[Tensor, " n"]:
+        """The probability of the answer, which moves when tokens before it are deleted."""
+        kept = (patterns | self.batch.special[row])[:, self.batch.mask[row]]
+        whole = torch.tensor([len(sequence.ids) == kept.shape[1] for sequence in left], device=kept.device)
+        goal = self._goal_of(row, kept | whole[:, None])  # tokens that were replaced, not deleted, move nothing
+        each = [
+            goal.rows(torch.tensor([i], device=kept.device)).probability(logits[None], self.subject.link)
+            for i, logits in enumerate(self._own.each(left))
+        ]
+        return torch.cat(each)
+
+    def _goal_of(self, row: int, kept: Bool[Tensor, "n token"]) -> AnyGoal:
+        """What is explained of a row, of which only some tokens are left."""
+        goal = self.goal.rows(torch.full((len(kept),), row, device=kept.device))
+        if not isinstance(goal, SpanGoal):
+            return goal
+        moved = kept.cumsum(-1) - 1
+        start, end = (moved.gather(1, place[:, None])[:, 0] for place in (goal.start, goal.end))
+        return SpanGoal(start, end, goal.part)
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct pattern is evaluated once: tokens are cut out behind the embeddings, where these hold all that
         the model knows of positions, and else hidden as keys. Special tokens and the one that is read out stay.
         """
-        kept = patterns | self.batch.special[:, None] | (self.subject.readout(self.batch) == 1)[:, None]
+        read = self._ends if isinstance(self.goal, SpanGoal) else self.subject.readout(self.batch) == 1
+        kept = patterns | self.batch.special[:, None] | read[:, None]
         kept &= self.batch.mask[:, None]
         found = [self._in_place(row, of_row) for row, of_row in enumerate(kept)]
         return torch.stack(found)
@@ -91,7 +121,8 @@ class ModelProbe:
         if not logits.isfinite().all():
             raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a text with tokens taken out")
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return self.goal.rows(torch.full((n,), row, device=wide.device)).probability(wide, self.subject.link)
+        goal = self._goal_of(row, kept if cut else torch.ones_like(kept))
+        return goal.probability(wide, self.subject.link)
 
     @cached_property
     def _embeddings(self) -> Float[Tensor, "batch token dim"]:

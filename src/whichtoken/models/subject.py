@@ -18,15 +18,18 @@ from torch import Tensor, nn
 
 from whichtoken.data import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
-from whichtoken.models.architectures import Architecture, Readout, architecture_of
+from whichtoken.models.architectures import PREFIXES, Architecture, Readout, architecture_of
 from whichtoken.models.attention import attention_set
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_inputs, image_rows, pad_rows, tokenize
+from whichtoken.models.tasks import Task, task_of
 from whichtoken.perturb import Fillers
 from whichtoken.references import ReferenceLibrary, read
 from whichtoken.syntax import HeadMask, read_heads
-from whichtoken.targets import Link
+from whichtoken.targets import AnyGoal, Link, SpanGoal
 
 TOKENS_PER_BATCH = 8192
+CONTEXT = 1  # of the two texts of a question
+ANSWER = "answer"  # the one label of a model that answers questions
 
 _locks: WeakKeyDictionary[Any, RLock] = WeakKeyDictionary()  # of models and of tokenizers
 _hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # what was hashed, and its hash
@@ -35,7 +38,10 @@ _making_locks = Lock()
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A classifier of texts or images to ask about. Safe to use from several threads: passes take turns per model."""
+    """A classifier of texts or images, or a model that answers questions, to ask about.
+
+    Safe to use from several threads: passes take turns per model.
+    """
 
     model: Any
     tokenizer: Any  # None for images
@@ -93,6 +99,10 @@ class Subject:
         return architecture_of(self.model)
 
     @cached_property
+    def task(self) -> Task:
+        return task_of(self.model, self.architecture)
+
+    @cached_property
     def embeddings(self) -> nn.Module:
         """The module whose output the first block reads."""
         named: dict[str, nn.Module] = dict(self.model.base_model.named_modules())
@@ -122,12 +132,16 @@ class Subject:
 
     @property
     def labels(self) -> tuple[str, ...]:
+        if self.task is Task.QUESTIONS:
+            return (ANSWER,)  # a configuration has two labels then, which mean nothing
         config = self.model.config
         return tuple(str((config.id2label or {}).get(i, f"LABEL_{i}")) for i in range(config.num_labels))
 
     @property
     def link(self) -> Link:
         """Single-logit and multi-label heads give each label a probability of its own."""
+        if self.task is Task.QUESTIONS:
+            return Link.SOFTMAX  # over tokens
         config = self.model.config
         alone = config.num_labels == 1 or config.problem_type == "multi_label_classification"
         return Link.SIGMOID if alone else Link.SOFTMAX
@@ -169,50 +183,85 @@ class Subject:
     def fillers(self) -> Fillers:
         if self.architecture.images:
             return Fillers(None, None)
-        pads = (self.tokenizer.pad_token_id, self.model.config.pad_token_id)
+        pads = (self.tokenizer.pad_token_id, self._pad_id)
         return Fillers(self.tokenizer.mask_token_id, next((pad for pad in pads if pad is not None), None))
 
     @property
     def batches_of_one(self) -> bool:
         """Transformers cannot find the last token of padded rows when the model names no padding token."""
-        return self._readout_kind is Readout.LAST and self.model.config.pad_token_id is None
+        reads_last = self.task is Task.TEXTS and self._readout_kind is Readout.LAST
+        return reads_last and self._pad_id is None
 
-    def encode(self, inputs: object, long: LongTexts = "truncate", first: int = 0) -> list[Document]:
-        """`first`: what errors call the first of the inputs, where these are some of many."""
+    def encode(
+        self, inputs: object, long: LongTexts = "truncate", first: int = 0, any_texts: bool = False
+    ) -> list[Document]:
+        """`first`: what errors call the first of the inputs, where these are some of many. `any_texts`: also those that
+        the model is not for, a text without a question.
+        """
         if self.architecture.images:
-            raise UsageError(f"{self.title} classifies images, not texts; use wt.patch_scores")
+            raise UsageError(f"{self.title} classifies images, not texts; pass images=[...], or --image FILE")
         texts = [check_texts(item, f"input {number}") for number, item in enumerate(as_inputs(inputs), first)]
-        fit = Fit(self.limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left")
+        asks = self.task is Task.QUESTIONS and not any_texts
+        for number, item in enumerate(texts, first):
+            if asks and len(item) == 1:
+                raise BadInput(f"input {number} is one text; {self.title} answers questions: give (question, context)")
+        from_left = getattr(self.tokenizer, "truncation_side", "right") == "left"
+        fit = Fit(self.limit, long, from_left, CONTEXT if asks else None)
         with _lock_of(self.tokenizer):  # tokenizing sets its truncation and padding for a moment
             return tokenize(self.tokenizer, texts, fit, first)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
-        pads = (self.model.config.pad_token_id, self.tokenizer.pad_token_id, 0)
+        pads = (self._pad_id, self.tokenizer.pad_token_id, 0)
         return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device)
 
     def image_batch(self, pixels: Float[Tensor, "batch channel row column"]) -> Batch:
-        """Images as the model reads them. Its tokens are a class token and the patches."""
-        config = self.model.config
-        wanted = (config.num_channels, config.image_size, config.image_size)
-        if pixels.dim() != 4 or tuple(pixels.shape[1:]) != wanted:
-            raise BadInput(f"images of shape {tuple(pixels.shape)}; {self.title} reads batch x {wanted}")
-        return image_rows(pixels.to(self.device, self.model.dtype), (config.image_size // config.patch_size) ** 2)
+        """Images as the model reads them. Its tokens are those that every image has, then the patches."""
+        config, found = self.model.config, tuple(pixels.shape)
+        (rows, columns), patch = (_pair(size) for size in (config.image_size, config.patch_size))
+        any_size = self.architecture.image_sizes == "any"
+        if any_size and len(found) == 4:  # what is asked for is then the next smaller multiple, one patch at least
+            rows, columns = (max(size // of * of, of) for size, of in zip(found[2:], patch, strict=True))
+        wanted = (config.num_channels, rows, columns)
+        if len(found) != 4 or found[1:] != wanted:
+            other = f", or other multiples of its patches, {patch}" if any_size else ""
+            raise BadInput(f"images of shape {found}; {self.title} reads batch x {wanted}{other}")
+        if rows % patch[0] or columns % patch[1]:
+            raise UnsupportedModel(f"{self.title}: patches of {patch} leave a rest of its images, {(rows, columns)}")
+        grid = (rows // patch[0], columns // patch[1])
+        return image_rows(pixels.to(self.device, self.model.dtype), grid, self.prefix.shape[1])
 
-    def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
-        """Weights of the positions that the head reads."""
+    @property
+    def prefix(self) -> Float[Tensor, "1 token dim"]:
+        """What an image model puts before the patches, as it is before positions are added."""
+        tokens = (getattr(self.embeddings, name, None) for name in PREFIXES)
+        return torch.cat([token.detach() for token in tokens if token is not None], 1)
+
+    def readout(self, batch: Batch, goal: AnyGoal | None = None) -> Float[Tensor, "batch token"]:
+        """Weights of the positions that the head reads; of an answer, its ends."""
         dtype = self.model.dtype
+        if isinstance(goal, SpanGoal):
+            return goal.readout(batch.ids.shape[1]).to(dtype)
         if self._readout_kind is Readout.MEAN:
             return batch.mask.to(dtype) / batch.mask.sum(-1, keepdim=True)
+        if self._readout_kind is Readout.FIRST_TWO:
+            return nn.functional.pad(torch.full_like(batch.ids[:, :2], 0.5, dtype=dtype), (0, batch.ids.shape[1] - 2))
         position = torch.zeros(len(batch.ids), dtype=torch.long, device=self.device)
         if self._readout_kind is Readout.LAST:
-            pad = self.model.config.pad_token_id
+            pad = self._pad_id
             real = batch.mask if pad is None else batch.ids != pad  # by id: so the models do it
             position = (torch.arange(batch.ids.shape[1], device=self.device) * real).argmax(-1)
-        return nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
+        one = nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
+        if self._readout_kind is Readout.FIRST_AND_PATCHES:
+            patches = (~batch.special).to(dtype)
+            return (one + patches / patches.sum(-1, keepdim=True)) / 2
+        return one
 
-    def forward(self, batch: Batch) -> Float[Tensor, "batch label"]:
-        """Logits; hold the lock and set gradients as wanted."""
+    def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
+        """Logits, of questions batch 2 token; hold the lock and set gradients as wanted."""
         output = self.model(**self._inputs(batch), return_dict=True)
+        if self.task is Task.QUESTIONS:
+            ends = torch.stack([output.start_logits, output.end_logits], 1)
+            return ends.masked_fill(~batch.mask[:, None], torch.finfo(ends.dtype).min)  # padding is no answer
         logits: Tensor | None = getattr(output, "logits", None)
         if logits is None or logits.shape != (len(batch.ids), self.model.config.num_labels):
             found = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
@@ -235,7 +284,7 @@ class Subject:
 
     def logits(
         self, batch: Batch, embeddings: Float[Tensor, "batch token dim"] | None = None
-    ) -> Float[Tensor, "batch label"]:
+    ) -> Float[Tensor, "batch *label"]:
         """Without gradients, and with fused attention where the model has it; on other embeddings, if given."""
         check_eval(self.model)
         with ExitStack() as stack:
@@ -248,7 +297,13 @@ class Subject:
 
     @cached_property
     def _readout_kind(self) -> Readout:
-        return self.architecture.readout(self.model.config)
+        return self.architecture.readout(self.model)
+
+    @property
+    def _pad_id(self) -> int | None:
+        """As the model names it; old configurations of Llama write -1 for none."""
+        pad: int | None = self.model.config.pad_token_id
+        return None if pad is None or pad < 0 else pad
 
     @property
     def _model_limit(self) -> int:
@@ -280,6 +335,12 @@ def _fused(model: Any) -> Iterator[None]:
         return
     with attention_set(model, "sdpa"):
         yield
+
+
+def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+    """Rows and columns, which a configuration writes once where they are equal."""
+    rows, columns = (size, size) if isinstance(size, int) else size
+    return rows, columns
 
 
 def _lock_of(thing: Any) -> RLock:

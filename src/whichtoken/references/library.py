@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadSetting, LibraryMismatch, UsageError
@@ -89,6 +90,17 @@ class ReferenceLibrary:
         assert packed is not None, "asked for a class without references; call `of` first"
         return packed.read(slice(n), slice(start, start + len(wanted)), n_tokens, like)
 
+    def answered(self, label: int, span: Int[Tensor, "batch 2"]) -> Float[Tensor, "batch reference"]:
+        """The probability that each reference's answer starts and ends where each of these does; 0 beyond its end."""
+        packed = self.packed[label]
+        if packed is None or packed.answers is None:
+            raise LibraryMismatch("this reference library was not made of questions; build one of them")
+        held = packed.answers.to(span.device)
+        n_tokens = held.shape[-1]
+        sides = [held[:, side, place.clamp(max=n_tokens - 1)] * (place < n_tokens) for side, place in enumerate(span.T)]
+        both: Tensor = sides[0] * sides[1]
+        return both.T
+
     def n_maps(self, label: int) -> int:
         """How many separate activations a class has: one, if only their mean is kept."""
         packed = self.packed[label]
@@ -111,7 +123,12 @@ class ReferenceLibrary:
         recipe = replace(self.recipe, compress=how)
         check_settings(Recipe, "compressed", {"compress": how})
         whole = [None if p is None else p.tensors["values"] for p in self.packed]
-        return replace(self, recipe=recipe, packed=tuple(None if w is None else pack(w, w.dtype, how) for w in whole))
+        smaller = [None if w is None else pack(w, w.dtype, how) for w in whole]
+        packed = tuple(
+            None if new is None or old is None else new.with_answers(old.answers)
+            for new, old in zip(smaller, self.packed, strict=True)
+        )
+        return replace(self, recipe=recipe, packed=packed)
 
     @property
     def n_bytes(self) -> int:
@@ -152,12 +169,15 @@ class ReferenceLibrary:
         p, lengths = [r.probability for r in found], [r.n_tokens for r in found]
         few = sum(value < self.recipe.gamma for value in p)
         sources = {source: sum(r.source == source for r in found) for source in sorted({r.source for r in found})}
+        packed = self.packed[label]
+        by_place = packed is not None and packed.answers is not None
         filled = self.recipe.rule == "gamma" and few < len(found)
+        fitting = "seen to for each answer" if by_place else f"{few}, filled with the lowest" if filled else str(few)
         return (
             self.labels[label],
             str(len(found)),
             f"{min(p):.2g} to {max(p):.2g}",
-            f"{few}, filled with the lowest" if filled else str(few),
+            fitting,
             f"{min(lengths)} to {max(lengths)}",
             ", ".join(f"{count} {source}" for source, count in sources.items()),
         )

@@ -16,6 +16,7 @@ class Packed:
 
     "values", in floating point, or as int8 beside "scales" (one for each layer and dimension, because a few dimensions
     of a Transformer are far larger than the rest); or "left" x "right", a product of rank k for each layer.
+    Of questions also "answers": for each token the probability that an answer starts, and ends, there.
     """
 
     tensors: Mapping[str, Tensor]
@@ -41,6 +42,13 @@ class Packed:
         if "scales" in self.tensors:
             found = found * self.tensors["scales"][layers].to(like)[:, None, :]
         return torch.nn.functional.pad(found, (0, 0, 0, n_tokens - found.shape[2]))
+
+    @property
+    def answers(self) -> Float[Tensor, "reference 2 token"] | None:
+        return self.tensors.get("answers")
+
+    def with_answers(self, answers: Float[Tensor, "reference 2 token"] | None) -> "Packed":
+        return self if answers is None else Packed({**self.tensors, "answers": answers})
 
 
 def pack(activations: Activations, dtype: torch.dtype, compress: str) -> Packed:

@@ -22,7 +22,7 @@ class Entry:
 
     mean: str = DASH
     interval: str = ""
-    about: str = ""  # number of texts, and p
+    about: str = ""  # number of texts or questions, and p
     value: float | None = None  # to sort by
     best: bool = False  # of its column
     close: bool = False  # not significantly worse than the best
@@ -56,11 +56,11 @@ def text_of(entry: Entry, short: bool = False) -> str:
 
 def entries(table: BenchTable) -> list[list[Entry]]:
     """line column"""
-    by_column = [list(_column_entries(column, table.lines)) for column in table.columns]
+    by_column = [list(_column_entries(column, table.lines, visible(table.unit))) for column in table.columns]
     return [[found[number] for found in by_column] for number in range(len(table.lines))]
 
 
-def _column_entries(column: Column, lines: Sequence[Line]) -> Iterator[Entry]:
+def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterator[Entry]:
     cells = [line.cells[column.name] for line in lines if column.name in line.cells]
     finite = [cell.mean for cell in cells if isfinite(cell.mean)]
     decimals, tested = _decimals(finite), bool(column.better) and _tested(column, lines)
@@ -74,7 +74,7 @@ def _column_entries(column: Column, lines: Sequence[Line]) -> Iterator[Entry]:
         yield Entry(
             mean=mean,
             interval=f"[{low}, {high}]",
-            about=_about(cell),
+            about=_about(cell, unit),
             value=cell.mean,
             best=cell.mean == best,
             # Without any test there is no mark: it would say of the others that they are significantly worse.
@@ -93,8 +93,8 @@ def _decimals(means: Sequence[float]) -> int:
     return 0 if largest >= 10_000 else 1 if largest >= 100 else 5 if 0 < largest < 0.01 else 3
 
 
-def _about(cell: Cell) -> str:
-    n = f"{cell.n:,} text{'s' * (cell.n != 1)}"
+def _about(cell: Cell, unit: str) -> str:
+    n = f"{cell.n:,} {unit}{'s' * (cell.n != 1)}"
     return n if cell.p is None else f"{n}; p {'< 0.001' if cell.p < 0.001 else f'= {cell.p:.3f}'}"
 
 
@@ -103,7 +103,7 @@ def legend(table: BenchTable) -> list[str]:
     judged = [column for column in table.columns if column.better]
     directions = {column.better for column in judged}
     flattered = any(column.flattered for column in table.columns)
-    found = ["[low, high]: 95 % bootstrap interval of the mean over texts"]
+    found = [f"[low, high]: 95 % bootstrap interval over {visible(table.unit)}s"]
     if directions:
         found.append(", ".join(f"{ARROWS[way]} {way} is better" for way in sorted(directions)))
         found.append(f"bold: the best of its column; {MARK} not significantly worse than that (p ≥ {SIGNIFICANT})")

@@ -5,21 +5,39 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from whichtoken.errors import UsageError
 from whichtoken.render import heads
 from whichtoken.render.palette import AGAINST, FOR, NEUTRAL, Colour, ink, ink_on, step_of
-from whichtoken.render.rows import Level, Look, Results, Row, Shown, grouped, layer_map, panels
+from whichtoken.render.pictures import overlay, plain, to_image
+from whichtoken.render.rows import (
+    IMAGES_IN_FIGURE,
+    Level,
+    Look,
+    Panel,
+    Results,
+    Row,
+    Shown,
+    grouped,
+    layer_map,
+    panels,
+)
 from whichtoken.writing import write_whole
 
 KINDS = (".png", ".svg", ".pdf")
 
 
 def plot(results: Results, path: str | Path, look: Look) -> Path:
-    """By layer if that was asked for of one method, else method by method."""
+    """By layer if that was asked for of one method, else method by method; of one image and one method, just that."""
     found = grouped(results)
-    shown = next(iter(found[0].values())) if found else None
-    if len(found) == 1 and len(found[0]) == 1 and shown is not None and shown.layers:
-        return plot_layers(shown, path, level=look.level)
+    if len(found) == 1 and len(found[0]) == 1:
+        (shown,) = found[0].values()
+        if shown.picture is None and shown.layers:
+            return plot_layers(shown, path, level=look.level)
+        if shown.picture is not None and not shown.layers and checked(path).suffix.lower() == ".png":
+            to_image(shown, path, look.how)
+            return Path(path).expanduser()
     return _plot_panel(results, path, look)
 
 
@@ -30,6 +48,8 @@ def plot_methods(results: Results, path: str | Path, *, level: Level = "word", d
 
 def _plot_panel(results: Results, path: str | Path, look: Look) -> Path:
     found = panels(results, look)
+    if found and all(panel.picture is not None for panel in found):
+        return written(_overlays(found, look), checked(path))
     if len(found) != 1:
         raise UsageError(f"a figure shows one text, and these results have {len(found)}; choose one: results[0]")
     panel = found[0]
@@ -37,9 +57,42 @@ def _plot_panel(results: Results, path: str | Path, look: Look) -> Path:
     return _save(rows, f"{panel.label}  {panel.probability:.1%}", path, line_before_last=False)
 
 
+def _overlays(found: Sequence[Panel], look: Look) -> Any:
+    """A line for each image: as the model saw it, then method by method."""
+    if len(found) > IMAGES_IN_FIGURE:
+        raise UsageError(f"a figure shows up to {IMAGES_IN_FIGURE} images, and these are {len(found)}; choose some")
+    lines = [_line(panel) for panel in found]
+    width = max(len(line) for line in lines)
+    figure = empty_figure(1.9 * width, 2.25 * len(lines))
+    grid = figure.subplots(len(lines), width, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for panel, line, places in zip(found, lines, grid, strict=True):
+        for (title, row), axes in zip(line, places, strict=False):
+            assert panel.picture is not None, "checked by the caller"
+            shown = plain(panel.picture) if row is None else overlay(row, look.how)
+            axes.imshow(np.asarray(shown), interpolation="nearest")
+            axes.set_title(title, loc="left", fontsize=8, parse_math=False)
+    bar = figure.colorbar(_scale(), ax=list(grid.flat), pad=0.02, fraction=0.03, aspect=30, ticks=(-1, 0, 1))
+    bar.ax.set_yticklabels(["against", "", "for"])
+    bar.outline.set_visible(False)
+    if any(row.searched for panel in found for row in panel.rows):
+        figure.text(0.01, -0.02, "* searched on the deletion curve", fontsize=7)
+    return figure
+
+
+def _line(panel: Panel) -> list[tuple[str, Row | None]]:
+    """Titles and what they stand on; None: the image itself."""
+    layers = [(f"{one.name}, {row.name}", row) for one in panel.layers for row in one.rows]
+    rows = [(_name(row), row) for row in (*panel.rows, *panel.differences)]
+    return [(f"{panel.label}  {panel.probability:.1%}", None), *rows, *layers]
+
+
 def plot_layers(attribution: Shown, path: str | Path, *, level: Level = "word") -> Path:
     """One method, a line for each layer and one for their sum. Needs `explain(..., layers=True)`."""
     found = layer_map(attribution.method, attribution, level)
+    if attribution.picture is not None:
+        return _plot_panel(attribution, path, Look())
     title = f"{found.name}: {attribution.label}  {attribution.probability:.1%}"
     return _save(found.rows, title, path, line_before_last=True)
 
@@ -94,6 +147,14 @@ def for_and_against() -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("whichtoken", [rgb_of(colour) for colour in (AGAINST, NEUTRAL, FOR)])
+
+
+def _scale() -> Any:
+    """What a colour bar is drawn of where there is no map."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    return ScalarMappable(Normalize(-1, 1), for_and_against())
 
 
 def _squares(mask: heads.Shown) -> Any:

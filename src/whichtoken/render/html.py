@@ -1,6 +1,7 @@
 """Results as HTML: a fragment for notebooks, or one self-contained page that loads nothing and runs nothing.
 
-Texts, labels and tokens are escaped by jinja2; the page's policy allows its own style sheet, by hash, and no script.
+Texts, labels and tokens are escaped by jinja2; the page's policy allows its own style sheet, by hash, no script, and of
+pictures only those that are part of it.
 """
 
 import base64
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.render.palette import STEPS, ink, shade, step_of
+from whichtoken.render.pictures import overlay_png, plain_png
 from whichtoken.render.rows import Level, Look, Results, panels, visible
 from whichtoken.writing import write_whole
 
@@ -93,6 +95,8 @@ def environment() -> Any:
     made.filters["own_script"] = Markup  # likewise
     made.filters["visible"] = visible
     made.filters["hash"] = _hash
+    made.filters["overlay"] = overlay_png
+    made.filters["plain"] = plain_png
     return made
 
 

@@ -1,5 +1,6 @@
 """Results as LaTeX: words in coloured boxes, for a paper. No torch."""
 
+from whichtoken.errors import UsageError
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
 from whichtoken.render.rows import Level, Look, Panel, Results, Row, panels
 
@@ -34,7 +35,10 @@ def to_latex(results: Results, *, level: Level = "word", differences: bool = Fal
 
 
 def document(results: Results, look: Look) -> str:
-    return "\n\n".join([_HEAD, *(_panel(panel, look.numbers) for panel in panels(results, look))]) + "\n"
+    found = panels(results, look)
+    if any(panel.picture is not None for panel in found):
+        raise UsageError("LaTeX shows words; of images write a figure (.pdf, .png) and include that")
+    return "\n\n".join([_HEAD, *(_panel(panel, look.numbers) for panel in found)]) + "\n"
 
 
 def escape(text: str) -> str:

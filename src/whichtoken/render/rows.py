@@ -1,20 +1,41 @@
-"""What pictures show: for each text rows of cells, one row for each method, the same for every kind of picture.
+"""What pictures show: for each text or image rows of cells, one for each method, the same for every kind of picture.
 
 Here scores become shares of the strongest and texts become safe to print; nothing is drawn. No torch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from whichtoken.errors import BadSetting, UsageError
 from whichtoken.words import Tokenized, words_of
 
 Level = Literal["word", "token"]
+How = Literal["bilinear", "patch"]  # scores of patches on an image: smooth between them, or patch by patch
 MINUS = "\N{MINUS SIGN}"
+IMAGES_IN_FIGURE = 24
 
 # Would reorder what stands around them, or break lines where none is.
 _TRAPS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF}
+
+
+class Pictured(Protocol):
+    """An image as the model saw it, and the grid of its patches, which are the last tokens; `Picture` is one."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def png(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def pixels(self) -> tuple[tuple[float, ...], ...]: ...
 
 
 @runtime_checkable
@@ -45,6 +66,8 @@ class Shown(Tokenized, Protocol):
     def n_cut(self) -> int: ...
     @property
     def n_windows(self) -> int: ...
+    @property
+    def picture(self) -> Pictured | None: ...
 
 
 Results = Shown | Mapping[str, Shown] | Iterable[Shown | Mapping[str, Shown]]
@@ -58,15 +81,22 @@ class Look:
     differences: bool = False  # also the first method minus each other one
     numbers: bool = False  # beside the words
     remarks: Mapping[str, str] = field(default_factory=dict)  # by name of the row
+    how: How = "bilinear"  # of images
 
     def __post_init__(self) -> None:
         if self.level not in ("word", "token"):
             raise BadSetting("level", self.level, "'word' or 'token'")
+        check_how(self.how)
+
+
+def check_how(how: str) -> None:
+    if how not in get_args(How):
+        raise BadSetting("how", how, " or ".join(repr(one) for one in get_args(How)))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A word, or a token."""
+    """A word, a token, or a patch of an image."""
 
     text: str
     score: float
@@ -82,6 +112,8 @@ class Row:
     searched: bool = False
     remark: str = ""  # to stand beside it
     unit: str = ""  # of its scores, where these are no longer the method's own
+    picture: Pictured | None = None  # whose patches the cells are, row by row
+    fine: tuple[tuple[float, ...], ...] = ()  # shares of its pixels
 
     def strongest(self, count: int = 3) -> tuple[Cell, ...]:
         """The cells that speak for the label most, the strongest first."""
@@ -99,7 +131,7 @@ class LayerMap:
 
 @dataclass(frozen=True)
 class Panel:
-    """One text and all that is to be shown of it."""
+    """One text or image and all that is to be shown of it."""
 
     label: str
     probability: float
@@ -108,6 +140,7 @@ class Panel:
     differences: tuple[Row, ...]
     layers: tuple[LayerMap, ...]
     notes: tuple[str, ...]
+    picture: Pictured | None = None
 
 
 def panels(results: Results, look: Look) -> list[Panel]:
@@ -140,6 +173,8 @@ def grouped(results: Results) -> list[dict[str, Shown]]:
 def _together(group: Sequence[Shown], item: Shown) -> bool:
     """The same method with the same settings again is the next row of a file that has a text twice."""
     same = all(getattr(group[0], key) == getattr(item, key) for key in ("texts", "label", "model", "revision"))
+    images = [None if one.picture is None else (one.picture.source, one.picture.png) for one in (group[0], item)]
+    same = same and images[0] == images[1]
     return same and all((one.method, one.settings) != (item.method, item.settings) for one in group)
 
 
@@ -153,15 +188,38 @@ def _free_name(item: Shown, taken: Mapping[str, Shown]) -> str:
 
 def _panel(group: Mapping[str, Shown], look: Look) -> Panel:
     first = next(iter(group.values()))
-    rows = tuple(
-        Row(visible(name), cells(shown, look.level), visible(_about(shown)), shown.searched, look.remarks.get(name, ""))
-        for name, shown in group.items()
-    )
+    rows = tuple(_row(name, shown, look) for name, shown in group.items())
     differences = tuple(difference(rows[0], row) for row in rows[1:]) if look.differences else ()
     layers = tuple(layer_map(name, shown, look.level) for name, shown in group.items() if shown.layers)
     return Panel(
-        visible(first.label), first.probability, visible(first.model), rows, differences, layers, _notes(first)
+        visible(first.label),
+        first.probability,
+        visible(first.model),
+        rows,
+        differences,
+        layers,
+        _notes(first),
+        first.picture,
     )
+
+
+def _row(name: str, shown: Shown, look: Look) -> Row:
+    return Row(
+        visible(name),
+        cells(shown, look.level),
+        visible(_about(shown)),
+        shown.searched,
+        look.remarks.get(name, ""),
+        picture=shown.picture,
+        fine=() if shown.picture is None else _fine(shown.picture.pixels),
+    )
+
+
+def _fine(pixels: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """One pixel in a hundred may be beyond what counts as strongest: single ones are, and would leave the rest pale."""
+    strengths = sorted(abs(score) for row in pixels for score in row)
+    strongest = (strengths[round(0.99 * (len(strengths) - 1))] or strengths[-1] or 1.0) if strengths else 1.0
+    return tuple(tuple(max(-1.0, min(1.0, score / strongest)) for score in row) for row in pixels)
 
 
 def _about(shown: Shown) -> str:
@@ -189,7 +247,10 @@ def cells(
 
 
 def _pieces(shown: Shown, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
-    """What stands before, text, score."""
+    """What stands before, text, score. Of an image, always its patches."""
+    if shown.picture is not None:
+        last = len(shown.tokens) - shown.picture.rows * shown.picture.columns
+        return [(" ", t, s) for t, s in zip(shown.tokens[last:], scores[last:], strict=True)]
     if level == "token":
         return [(" " if i else "", t, s) for i, (t, s) in enumerate(zip(shown.tokens, scores, strict=True))]
     words = words_of(shown, scores)
@@ -212,8 +273,8 @@ def difference(one: Row, other: Row) -> Row:
     pairs = [(a, a.share - b.share) for a, b in zip(one.cells, other.cells, strict=True)]
     made = tuple(Cell(cell.text, share, share, cell.before) for cell, share in pairs)
     searched = one.searched or other.searched
-    name = f"{one.name} {MINUS} {other.name}"
-    return Row(name, made, "share of the strongest word, one minus the other", searched, unit="difference of shares")
+    name, about = f"{one.name} {MINUS} {other.name}", "share of the strongest, one minus the other"
+    return Row(name, made, about, searched, unit="difference of shares", picture=one.picture)
 
 
 def layer_map(name: str, shown: Shown, level: Level) -> LayerMap:
@@ -226,7 +287,8 @@ def layer_map(name: str, shown: Shown, level: Level) -> LayerMap:
     strongest = max(abs(score) for row in terms for score in row) or 1.0
     names = [*(f"block {i}" for i in range(1, len(shown.layers) + 1)), "sum"]
     rows = zip(names, (*shown.layers, shown.scores), strict=True)
-    return LayerMap(visible(name), tuple(Row(n, cells(shown, level, scores, strongest)) for n, scores in rows))
+    made = (Row(n, cells(shown, level, scores, strongest), picture=shown.picture) for n, scores in rows)
+    return LayerMap(visible(name), tuple(made))
 
 
 def visible(text: str) -> str:

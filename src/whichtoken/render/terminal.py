@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from textwrap import wrap
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.style import Style
@@ -34,6 +35,8 @@ def print_each(console: Console, results: Iterable[Results], look: Look) -> None
 
 def panel_view(panel: Panel, numbers: bool) -> RenderableType:
     head = Text.assemble((panel.label, "bold"), f"  {panel.probability:.1%}", (f"  ({panel.model})", "dim"))
+    if panel.picture is not None:
+        return image_view(head, panel, numbers)
     parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, side_of)]
     parts += [Text(note, style="dim") for note in panel.notes]
     for layers in panel.layers:
@@ -41,13 +44,45 @@ def panel_view(panel: Panel, numbers: bool) -> RenderableType:
     return Group(*parts)
 
 
+def image_view(head: Text, panel: Panel, numbers: bool) -> RenderableType:
+    """A grid of patches for each method, side by side where there is room."""
+    source = "" if panel.picture is None else visible(panel.picture.source)
+    grids = [_grid_view(row, numbers, _beside(row)) for row in (*panel.rows, *panel.differences)]
+    parts: list[RenderableType] = [head, Text(source, style="dim"), Columns(grids, padding=(0, 3))]
+    for layers in panel.layers:
+        maps = [_grid_view(row, numbers, Text()) for row in layers.rows]
+        parts += [Text(f"{layers.name}, by layer:", style="dim"), Columns(maps, padding=(0, 3))]
+    return Group(*parts)
+
+
+def _grid_view(row: Row, numbers: bool, beside: Text) -> RenderableType:
+    columns = row.picture.columns if row.picture is not None else len(row.cells)
+    lines = [row.cells[first : first + columns] for first in range(0, len(row.cells), columns)]
+    drawn = Text("\n").join(Text.assemble(*(_patch(cell.share, numbers) for cell in line)) for line in lines)
+    drawn.no_wrap, drawn.overflow = True, "ignore"
+    return Group(name_of(row), drawn, beside)
+
+
+def _beside(row: Row) -> Text:
+    """Short, as the grids stand side by side."""
+    best = "".join(f"most: {cell.text}" for cell in row.strongest(1))
+    return Text(row.remark) if row.remark else Text(row.unit or best or "none speaks for it", style="dim")
+
+
+def _patch(share: float, numbers: bool) -> tuple[str, Style]:
+    """A square is two characters wide; a faint dot where there is nothing, so that one sees the grid."""
+    if numbers:
+        return f"{share:+.1f} ", style_of(share)
+    return ("  ", style_of(share)) if step_of(share) else ("\N{MIDDLE DOT} ", Style(dim=True))
+
+
 def legend_view(console: Console, searched: bool) -> RenderableType:
     parts: list[RenderableType] = []
     if console.color_system and not console.no_color:
         scale = Text.assemble(*((f"{share:+.1f} ", style_of(share)) for share in (-1.0, -0.5, 0.0, 0.5, 1.0)))
-        parts.append(Text.assemble("against the label ", scale, " for it; shares of the strongest word of the row"))
+        parts.append(Text.assemble("against the label ", scale, " for it; shares of the strongest of the row"))
     else:
-        parts.append(Text("+ speaks for the label, - against it; shares of the strongest word of the row"))
+        parts.append(Text("+ speaks for the label, - against it; shares of the strongest of the row"))
     if searched:
         parts.append(Text(f"{SEARCHED} searched on the deletion curve: its deletion scores flatter it", style="dim"))
     return Group(*parts)

@@ -1,0 +1,45 @@
+"""Grad-CAM for vision Transformers: the last block's heads at the read-out row, each weighted by its mean gradient.
+
+Selvaraju et al., "Grad-CAM", ICCV 2017, as Chefer, Gur and Wolf, CVPR 2021, and the TokenTM supplement apply it: over
+patches j, with r the read-out position, w_h = mean_j grad A_L[h, r, j] and s_j = max(0, mean_h w_h A_L[h, r, j]).
+Other tokens get 0. In texts, words are what patches are; the read-out position's own entry, where it is a word, is set
+to 0, or kept for questions (`keep_self`; None: that).
+
+Deviations: the authors scale the map to 0..1, and get NaN where it is constant; here whoever shows it scales it.
+Differs from `attention-grad-cam` (the form for texts), whose w_h are means over the whole matrix.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from whichtoken.ops import own_entry
+from whichtoken.registry import register
+from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+
+
+@register
+@dataclass(frozen=True)
+class GradCAM(Method):
+    mask_special: bool = False
+    keep_self: bool | None = None
+
+    name: ClassVar[str] = "grad-cam"
+    paper: ClassVar[str] = "Selvaraju et al., ICCV 2017; Chefer et al., CVPR 2021"
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return needs("attention", "attention", hide_special=self.mask_special)
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        patches = trace.mask & ~trace.special
+        attention, grad = (
+            torch.einsum("bhqk,bq->bhk", x[-1], trace.readout) * patches[:, None]
+            for x in (trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION))
+        )
+        weights = grad.sum(-1) / patches.sum(-1, keepdim=True).clamp(min=1)
+        scores = (weights[..., None] * attention).mean(1).clamp(min=0)
+        return Scores(own_entry(scores, trace, self.keep_self))

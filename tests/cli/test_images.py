@@ -1,0 +1,135 @@
+"""Images on the command line."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.tiny import image_model_of
+from transformers import ViTImageProcessorPil
+
+import whichtoken as wt
+from whichtoken.cli.inputs import Images
+from whichtoken.cli.run import main
+from whichtoken.registry import method_names
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("vit")
+    image_model_of("vit").float().save_pretrained(folder)
+    ViTImageProcessorPil(size={"height": 12, "width": 12}).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    pixels = np.random.default_rng(1).integers(0, 256, (2, 16, 16, 3), np.uint8)
+    paths = [tmp_path / f"{i}.png" for i in range(2)]
+    for one, path in zip(pixels, paths, strict=True):
+        Image.fromarray(one).save(path)
+    return [str(path) for path in paths]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ending:
+        main(words)
+    found = capsys.readouterr()
+    return int(ending.value.code or 0), found.out, found.err
+
+
+def test_the_default_methods_exist_and_are_shown(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str]
+) -> None:
+    names = Images.methods.split(",")
+    assert set(names) <= set(method_names())
+    code, out, err = run(capsys, "explain", "--image", files[0], "--model", model)
+    assert (code, err) == (0, "")
+    assert files[0] in out.replace("\n", "")
+    assert all(name in out for name in names)
+    assert "LABEL_" in out
+
+
+def test_results_are_written_and_shown_again(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str], tmp_path: Path
+) -> None:
+    asked = ["explain", "--image", files[0], "--image", files[1], "--model", model, "--method", "gae,attcat"]
+    for name in ("a.json", "a.jsonl", "a.html", "a.svg"):
+        code, _, err = run(capsys, *asked, "--out", str(tmp_path / name))
+        assert (code, err) == (0, f"whichtoken: 2 of 2 explained, in {tmp_path / name}\n")
+    records = [wt.Attribution.from_json(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [one.picture.source for one in records if one.picture] == [files[0]] * 2 + [files[1]] * 2
+    assert (tmp_path / "a.html").read_text().count("<img ") == 6
+    assert (tmp_path / "a.svg").read_text().count("<image") >= 6
+    code, out, _ = run(capsys, "show", str(tmp_path / "a.json"))
+    assert code == 0
+    assert out.count("attcat") == 2
+    code, _, _ = run(capsys, "show", str(tmp_path / "a.json"), "--out", str(tmp_path / "b.html"))
+    assert (tmp_path / "b.html").read_text() == (tmp_path / "a.html").read_text()
+
+
+@pytest.mark.parametrize("how", ["bilinear", "patch"])
+def test_one_method_is_written_as_a_picture(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str], tmp_path: Path, how: str
+) -> None:
+    out = tmp_path / "over.png"
+    words = ["--model", model, "--method", "gae", "--target", "LABEL_2", "--how", how]
+    assert run(capsys, "explain", "--image", files[0], *words, "--out", str(out))[0] == 0
+    (expected,) = wt.explain(wt.load(model), images=[files[0]], methods=["gae"], target=2)
+    drawn = expected["gae"].to_image(how=how)  # type: ignore[arg-type]
+    assert (np.asarray(Image.open(out)) == np.asarray(drawn)).all()
+
+
+def test_all_leaves_out_what_needs_texts_and_says_so(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "a.json"
+    code, _, err = run(capsys, "explain", "--image", files[0], "--model", model, "--method", "all", "--out", str(out))
+    assert code == 0
+    left_out = {"contrast-cat", "refined-noise", "mask-lrp", "integrated-gradients"}
+    assert "left out, because they cannot explain images: contrast-cat (it contrasts with reference texts);" in err
+    assert {one["method"] for one in json.loads(out.read_text())} == set(method_names()) - left_out
+
+
+def test_the_page_of_an_image_model(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    code, out, _ = run(capsys, "model", model)
+    assert code == 0
+    for said in ("12 x 12 pixels of 3 channels", "3 x 3, of 4 x 4 pixels", "[CLS]", "0 LABEL_0", "not mask-lrp"):
+        assert said in out
+    assert "references" not in out.replace("reference texts", "")
+
+
+def test_what_is_wrong_is_one_line(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str], tmp_path: Path
+) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    bad = str(tmp_path / "text.png")
+    on_model = ["--model", model, "--method", "gae"]
+    calls = [
+        (["--image", files[0], "a text", *on_model], "--image was given, and texts too"),
+        (["--image", "nowhere.png", *on_model], "there is no file nowhere.png"),
+        (["--image", str(tmp_path), *on_model], f"there is no file {tmp_path}"),
+        (["--image", bad, *on_model], f"{bad} cannot be read as an image"),
+        (["--image", files[0], *on_model, "--out", files[0]], "is the file of the texts or of an image"),
+        (["--image", files[0], *on_model, "--out", str(tmp_path / "a.tex")], "LaTeX shows words"),
+        (["--image", files[0], *on_model, "--how", "cubic"], "how='cubic' is not allowed"),
+        (["--image", files[0], "--model", model, "--method", "mask-lrp"], "mask-lrp cannot explain images: its heads"),
+        (["--image", files[0], "--model", model, "--method", "auto"], "for images name methods"),
+        ([*["--image", files[0]] * 25, *on_model, "--out", str(tmp_path / "a.pdf")], "up to 24 images"),
+        (["a text", *on_model], "classifies images, not texts; pass images=[...], or --image FILE"),
+    ]
+    before = Path(files[0]).read_bytes()
+    for words, reason in calls:
+        code, out, err = run(capsys, "explain", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1), (words, out, err)
+        assert reason in err
+    assert Path(files[0]).read_bytes() == before
+    assert not (tmp_path / "a.tex").exists()
+
+
+def test_the_default_model_reads_texts(capsys: pytest.CaptureFixture[str], files: Sequence[str]) -> None:
+    code, _, err = run(capsys, "explain", "--image", files[0], "--method", "gae")
+    assert code == 2
+    assert "whichtoken-default reads texts, not images" in err

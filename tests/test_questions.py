@@ -1,0 +1,319 @@
+"""Questions: every method explains the answer that a model finds in a context."""
+
+from functools import cache
+from typing import Any, get_args
+
+import pytest
+import torch
+from tests.contract.test_contract import assert_close, state_of
+from tests.tiny import QUESTION_KINDS, question_subject, with_heads
+
+import whichtoken as wt
+from whichtoken.errors import BadInput, BadSetting, LibraryMismatch, UsageError
+from whichtoken.models import Answers, LongTexts, ModelProbe, capture, window_row
+from whichtoken.registry import method_names
+from whichtoken.targets import LONGEST_ANSWER, Part, SpanGoal, best_span
+from whichtoken.trace import Site, needs
+
+PAIRS = [
+    ("Is it slow?", "The film was slow, but the music was touching."),
+    ("a man", "It is a rare plot."),
+    ("Who won", "The actors were won, it was the end of a man."),
+]
+OTHERS = [
+    ("Is it rare?", "Nobody did sleep, it was the end of the film."),
+    ("the plot", "A man is touching the music."),
+]
+LONG = ("Is it slow?", " ".join(["The film was slow, but the music was touching and it is the end."] * 3))
+LABELS = [*method_names(), "mask-lrp@repo", "raw-attention@qa-repo", "rollout@qa-repo", "attcat@repo"]
+each_kind = pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.xdist_group(k)) for k in QUESTION_KINDS])
+
+
+@cache
+def subject_for(kind: str, attention: str | None = None) -> wt.Subject:
+    subject = with_heads(question_subject(kind, attention))
+    recipe: dict[str, Any] = {"min_tokens": 1, "layers": "all", "dtype": "float64", "gamma": 1.0}
+    return subject.with_references(wt.build_references(subject, OTHERS, **recipe))
+
+
+@cache
+def together(kind: str) -> list[Any]:
+    return wt.explain(subject_for(kind), PAIRS, LABELS, layers=True)
+
+
+@each_kind
+def test_every_method_gives_scores_for_every_token(kind: str) -> None:
+    for pair, result in zip(PAIRS, together(kind), strict=True):
+        assert list(result) == LABELS
+        for attribution in result.values():
+            assert attribution.texts == pair
+            assert len(attribution.scores) == len(attribution.tokens)
+    for label in LABELS:  # a map may have no positive entry, but not of every question
+        assert any(any(result[label].scores) for result in together(kind)), label
+
+
+@each_kind
+def test_a_padded_batch_gives_what_each_question_gives_alone(kind: str) -> None:
+    assert_close([wt.explain(subject_for(kind), [pair], LABELS, layers=True)[0] for pair in PAIRS], together(kind))
+
+
+@each_kind
+def test_the_attention_implementation_does_not_matter(kind: str) -> None:
+    assert_close(wt.explain(subject_for(kind, "eager"), PAIRS, LABELS, layers=True), together(kind))
+
+
+@each_kind
+def test_the_model_is_left_as_found(kind: str) -> None:
+    before = state_of(subject_for(kind))
+    wt.explain(subject_for(kind), PAIRS[:1], LABELS)
+    assert state_of(subject_for(kind)) == before
+
+
+@each_kind
+def test_the_answer_is_the_best_stretch_of_the_context(kind: str) -> None:
+    subject = subject_for(kind)
+    for pair, result in zip(PAIRS, together(kind), strict=True):
+        found = result["attcat"]
+        encoded = subject.tokenizer(*pair, return_tensors="pt")
+        with torch.no_grad():
+            output = subject.model(**encoded)
+        inside = [i for i, sequence in enumerate(encoded.sequence_ids()) if sequence == 1]
+        scored = {
+            (i, j): float(output.start_logits[0, i] + output.end_logits[0, j])
+            for i in inside
+            for j in inside
+            if i <= j < i + LONGEST_ANSWER
+        }
+        best = max(scored, key=scored.__getitem__)
+        assert tuple(found.details["answer"]) == best
+        p = output.start_logits.softmax(-1)[0, best[0]] * output.end_logits.softmax(-1)[0, best[1]]
+        assert found.probability == pytest.approx(float(p), rel=1e-6)
+        assert pair[1].find(found.label) >= 0
+
+
+def test_maps_of_start_and_end_are_added() -> None:
+    subject, methods = subject_for("bert"), ["gae", "attcat", "raw-attention", "transatt", "full-lrp"]
+    answer = together("bert")[0]["gae"].details["answer"]
+    parts = {
+        part: wt.explain(subject, PAIRS[:1], methods, target=wt.Span(answer[0], answer[1], part))[0]
+        for part in get_args(Part)
+    }
+    for name in methods:
+        both, one, start, end = (torch.tensor(parts[p][name].scores) for p in ("both", "sum", "start", "end"))
+        assert torch.allclose(both, start + end, rtol=1e-6, atol=1e-12), name
+        if name == "attcat":  # linear in the gradient, so the map of the sum is the sum of the maps
+            assert torch.allclose(both, one, rtol=1e-5, atol=1e-9)
+        else:
+            assert not torch.allclose(both, one, rtol=1e-3), name
+    p = {part: result["gae"].probability for part, result in parts.items()}
+    assert p["both"] == p["sum"] == pytest.approx(p["start"] * p["end"])
+
+
+def test_the_row_of_the_explained_token_is_read_out_and_its_own_entry_is_kept() -> None:
+    subject = subject_for("bert")
+    span = wt.Span(6, 8, part="start")
+    found = wt.explain(subject, PAIRS[:1], ["raw-attention", "rollout", "gae"], target=span)[0]
+    document = subject.encode(PAIRS[:1])[0]
+    batch = subject.batch([window_row(document, document.windows[0])])
+    goal = SpanGoal(torch.tensor([6]), torch.tensor([8]), "start")
+    trace = capture(subject, batch, lambda logits: goal, needs("attention"))
+    row = trace.value(Site.ATTENTION)[-1][0].mean(0)[6]
+    assert torch.allclose(torch.tensor(found["raw-attention"].scores, dtype=row.dtype), row)
+    assert found["raw-attention"].scores[6] > 0
+    dropped = wt.method("raw-attention", keep_self=False)
+    assert wt.explain(subject, PAIRS[:1], [dropped], target=span)[0][dropped.label].scores[6] == 0
+    every = wt.method("raw-attention", preset="qa-repo")
+    mean = trace.value(Site.ATTENTION)[-1][0].mean(0).mean(0)
+    scores = wt.explain(subject, PAIRS[:1], [every], target=span)[0][every.label].scores
+    assert torch.allclose(torch.tensor(scores, dtype=mean.dtype), mean)
+
+
+def test_relevance_starts_at_the_answers_token_alone() -> None:
+    """At the last block only its row of attention has any (spec: not so in Mask-LRP's code)."""
+    from whichtoken.lrp import C21
+
+    subject = subject_for("bert")
+    document = subject.encode(PAIRS[:1])[0]
+    batch = subject.batch([window_row(document, document.windows[0])])
+    goal = SpanGoal(torch.tensor([6]), torch.tensor([8]), "end")
+    trace = capture(subject, batch, lambda logits: goal, needs(relevance=(C21, "attention embeddings")))
+    rows = trace.relevance(C21, Site.ATTENTION)[-1][0].abs().sum((0, 2))
+    assert rows.nonzero().flatten().tolist() == [8]
+    assert float(trace.relevance(C21, Site.EMBEDDINGS)[0].sum()) == pytest.approx(1, abs=1e-6)
+
+
+def test_the_window_with_the_best_answer_is_explained() -> None:
+    subject = subject_for("bert")
+    found = wt.explain(subject, [LONG], ["attcat"])[0]["attcat"]
+    document = subject.encode([LONG], "window")[0]
+    assert len(document.windows) > 2
+    rows = [window_row(document, window) for window in document.windows]
+    best = []
+    for window, row in zip(document.windows, rows, strict=True):
+        logits = subject.logits(subject.batch([row]))
+        context = torch.tensor([[document.sequences[i] == 1 for i in window]])
+        best.append(float(best_span(logits, context)[1]))
+    chosen = best.index(max(best))
+    assert found.details["window"] == chosen
+    assert found.details["windows"] == len(document.windows)
+    assert found.tokens == tuple(document.tokens[i] for i in document.windows[chosen])
+    assert found.n_cut == len(document.ids) - len(found.tokens)
+    cut = wt.explain(subject, [LONG], ["attcat"], long="truncate")[0]["attcat"]
+    assert cut.tokens[: len(cut.tokens) - 1] == document.tokens[: len(cut.tokens) - 1]
+    assert len(cut.tokens) == subject.limit
+    with pytest.raises(BadInput, match="tokens, the model takes"):
+        wt.explain(subject, [LONG], long="error")
+
+
+def test_the_question_is_never_cut() -> None:
+    subject = subject_for("bert")
+    question = " ".join(["slow"] * 30)
+    ways: tuple[LongTexts, ...] = ("truncate", "window")
+    for long in ways:
+        for window in subject.encode([(question, LONG[1])], long)[0].windows:
+            assert sum(subject.encode([(question, LONG[1])], long)[0].sequences[i] == 0 for i in window) == 30
+    with pytest.raises(BadInput, match="its question leaves no room for the context"):
+        wt.explain(subject, [(" ".join(["slow"] * 60), "It is.")])
+
+
+def test_an_answer_can_be_named_by_its_text() -> None:
+    subject = subject_for("bert")
+    found = wt.explain(subject, PAIRS[:1], ["gae"], target="the music")[0]["gae"]
+    first, last = found.details["answer"]
+    assert found.label == "the music"
+    assert found.tokens[first : last + 1] == ("the", "music")
+    with pytest.raises(BadInput, match="input 0: the context does not hold the answer 'rhubarb'"):
+        wt.explain(subject, PAIRS[:1], target="rhubarb")
+    assert wt.explain(subject, [LONG], target="the end.")[0]["attcat"].label == "the end."
+
+
+def test_each_end_by_itself_as_the_papers_choose_them() -> None:
+    subject = subject_for("bert")
+    for pair in PAIRS:
+        found = wt.explain(subject, [pair], target=wt.Span(free=True))[0]["attcat"]
+        with torch.no_grad():
+            output = subject.model(**subject.tokenizer(*pair, return_tensors="pt"))
+        assert found.details["answer"] == [int(output.start_logits.argmax()), int(output.end_logits.argmax())]
+
+
+def test_the_answer_moves_with_its_tokens_when_others_are_deleted() -> None:
+    subject = subject_for("bert")
+    document = subject.encode(PAIRS[:1])[0]
+    batch = subject.batch([window_row(document, document.windows[0])])
+    probe = ModelProbe(subject, batch, SpanGoal(torch.tensor([9]), torch.tensor([11]), "sum"), answers=Answers(subject))
+    keep = torch.ones(1, 3, batch.ids.shape[1], dtype=torch.bool)
+    keep[0, 0, 6:8] = False  # two before the answer
+    keep[0, 1] = False  # all that may go: its ends stay, and special tokens
+    found = probe.keep(keep)[0]
+    for row, left in enumerate(
+        [
+            [i for i in range(batch.ids.shape[1]) if i not in (6, 7)],
+            [i for i, special in enumerate(batch.special[0].tolist()) if special or i in (9, 11)],
+            list(range(batch.ids.shape[1])),
+        ]
+    ):
+        with torch.no_grad():
+            output = subject.model(input_ids=batch.ids[:, left], token_type_ids=batch.types[:, left])
+        p = output.start_logits.softmax(-1)[0, left.index(9)] * output.end_logits.softmax(-1)[0, left.index(11)]
+        assert float(found[row]) == pytest.approx(float(p), rel=1e-9)
+    inside = probe.keep_in_place(keep)[0]
+    assert float(inside[2]) == pytest.approx(float(found[2]), rel=1e-9)
+    assert float(inside[1]) != pytest.approx(float(found[1]), rel=1e-3)  # positions are kept
+
+
+def test_contrast_cat_contrasts_with_questions_whose_answer_is_elsewhere() -> None:
+    """Our extension: p at the place of the explained answer is under gamma."""
+    plain = question_subject("bert")
+    library = wt.build_references(plain, PAIRS, min_tokens=1, dtype="float64", gamma=0.01, layers="all")
+    assert library.labels == ("answer",)
+    subject = plain.with_references(library)
+    order = [reference.sha256 for reference in library.references[0]]
+    assert len(order) == 3
+    packed = library.packed[0]
+    assert packed is not None
+    for start, end in ((6, 8), (9, 9), (12, 14)):
+        span = torch.tensor([[start, end]])
+        p = library.answered(0, span)[0]
+        assert packed.answers is not None
+        for i in range(3):
+            expected = packed.answers[i, 0, start] * packed.answers[i, 1, end]
+            assert float(p[i]) == pytest.approx(float(expected))
+        low = [i for i in range(3) if p[i] < 0.01] or [int(p.argmin())]
+        target = wt.Span(start, end, part="start")
+        found = wt.explain(subject, PAIRS[:1], ["contrast-cat"], target=target)[0]["contrast-cat"]
+        assert found.details["references"] == low
+        assert found.searched
+    assert library.answered(0, torch.tensor([[100, 2]])).tolist() == [[0, 0, 0]]
+    stored = wt.build_references(plain, PAIRS, min_tokens=1, compress="mean")
+    assert wt.explain(plain.with_references(stored), PAIRS[:1], ["contrast-cat"])[0]["contrast-cat"].scores
+
+
+def test_a_library_of_questions_is_stored_and_read(tmp_path: Any) -> None:
+    subject = question_subject("bert")
+    library = wt.build_references(subject, PAIRS, min_tokens=1, out=tmp_path / "library")
+    again = wt.load_references(tmp_path / "library", subject)
+    span = torch.tensor([[6, 7]])
+    assert torch.equal(library.answered(0, span), again.answered(0, span))
+    assert torch.equal(library.subset(2).answered(0, span), again.answered(0, span)[:, :2])
+    assert "seen to for each answer" in library.summary()
+    assert torch.equal(library.compressed("int8").answered(0, span), library.answered(0, span))
+    with pytest.raises(BadSetting, match="answers to questions are not of classes"):
+        wt.build_references(subject, PAIRS, rule="same-class")
+
+
+def test_a_library_of_texts_is_no_library_of_questions() -> None:
+    from tests.tiny import KINDS, model_of, with_references
+
+    classes = with_references(wt.Subject(model_of("bert", labels=1), KINDS["bert"].tokenizer(), name="bert"))
+    assert classes.references is not None
+    with pytest.raises(LibraryMismatch):
+        question_subject("bert").with_references(classes.references)
+    with pytest.raises(LibraryMismatch, match="not made of questions"):
+        classes.references.answered(0, torch.tensor([[1, 2]]))
+
+
+def test_what_is_wrong_is_said() -> None:
+    subject = subject_for("bert")
+    with pytest.raises(BadInput, match=r"input 0 is one text; bert answers questions: give \(question, context\)"):
+        wt.explain(subject, ["a text"])
+    with pytest.raises(UsageError, match="a question was given without a context"):
+        wt.explain(subject, question="Who?")
+    with pytest.raises(UsageError, match="1 questions and 2 contexts"):
+        wt.explain(subject, question=["Who?"], context=["It is.", "It was."])
+    with pytest.raises(UsageError, match="give inputs, or question and context, or images"):
+        wt.explain(subject)
+    with pytest.raises(BadInput, match="there is no span from token 3 to 99"):
+        wt.explain(subject, PAIRS[:1], target=wt.Span(3, 99))
+    with pytest.raises(BadSetting, match="a span with both ends"):
+        wt.Span(3)
+    with pytest.raises(BadSetting, match="part"):
+        wt.Span(part="middle")  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="the text of an answer"):
+        wt.explain(subject, PAIRS[:1], target=3)
+    with pytest.raises(UsageError, match="answers questions"):
+        wt.degrade(subject, [together("bert")[0]["attcat"]])
+
+
+def test_question_and_context_may_be_texts_or_lists() -> None:
+    subject = subject_for("bert")
+    one = wt.explain(subject, question=PAIRS[0][0], context=PAIRS[0][1])
+    assert one == wt.explain(subject, PAIRS[:1])
+    several = wt.explain(subject, question=["a man", "slow"], context=PAIRS[1][1])
+    assert [result["attcat"].texts for result in several] == [("a man", PAIRS[1][1]), ("slow", PAIRS[1][1])]
+
+
+def test_a_classifier_is_not_asked_for_spans() -> None:
+    from tests.tiny import KINDS, model_of
+
+    with pytest.raises(BadSetting, match="this model does not answer questions"):
+        wt.explain(wt.Subject(model_of("bert"), KINDS["bert"].tokenizer()), ["It is."], target=wt.Span())
+
+
+def test_a_text_without_a_question_is_no_reference_but_will_do_for_heads() -> None:
+    from tests.syntax.corpus import CORPUS as PARSED
+
+    subject = question_subject("bert")
+    with pytest.raises(BadInput, match="a library of questions is made of pairs"):
+        wt.build_references(subject, ["The film was slow."], min_tokens=1)
+    mask = wt.build_heads(subject, PARSED)
+    assert mask.n_layers == subject.n_layers
