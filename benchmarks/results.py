@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import whichtoken as wt
 from whichtoken.bench.choosing import SHIPPED
@@ -49,6 +50,15 @@ BEFORE = {
         "--out heads12.json",
     ),
     "yelp": ("python benchmarks/yelp_tsv.py data/samples/yelp yelp.tsv",),
+    "squad": (
+        "python training/qa_model.py --train data/squad/squad_v1_train_part.json --dev "
+        "data/squad/squad_v1_dev_part.json --out qa",
+        "whichtoken heads build --conllu data/ud_ewt/en_ewt-ud-dev.conllu --model qa --out heads_qa.json",
+    ),
+    "squad-contrast": (
+        "python benchmarks/squad_rows.py data/squad/squad_v1_train_part.json questions.jsonl",
+        "whichtoken references build questions.jsonl --model qa --out refs_qa",
+    ),
 }
 
 
@@ -76,6 +86,8 @@ def page() -> Iterator[str]:
     yield from papers()
     yield from search()
     yield from ablations()
+    yield from questions()
+    yield from images()
     yield from beside()
 
 
@@ -118,8 +130,8 @@ def command(name: str) -> str:
     """As it was typed."""
     call = json.loads((RUNS / name / "spec.json").read_text(encoding="utf-8"))
     asked, words = call["call"], ["whichtoken", "bench"]
-    for option in ("data", "label", "model", "references", "heads", "methods", "ablation", "train"):
-        if asked[option] is not None:
+    for option in ("task", "data", "label", "model", "references", "heads", "methods", "ablation", "train"):
+        if asked.get(option, "texts") not in (None, "texts"):
             words += [f"--{option}", asked[option]]
     for option, values in (("--column", asked["column"]), ("-o", asked["settings"])):
         words += [word for value in values for word in (option, value)]
@@ -296,6 +308,83 @@ def ablations() -> Iterator[str]:
         picture = PAGE.parent / "pictures" / f"ablation-{name}.png"
         wt.plot_variants(ordered, f"aopc {D}", picture)
         yield f"![{heading}](pictures/{picture.name})\n"
+
+
+def questions() -> Iterator[str]:
+    table = table_of("squad")
+    if table is None:
+        return
+    made = stored("qa_model")
+    last = made["after each epoch"][-1]
+    yield "## Questions: how much of the answer is among the 20 highest tokens?\n"
+    yield (
+        f"The body of the default model, trained on {made['training questions']:,} questions of SQuAD v1.1 for "
+        f"{made['settings']['epochs']} epochs: exact match {last['exact match']}, F1 {last['f1']} on "
+        f"{last['questions']:,} questions of the development set, after the last epoch. "
+        "A weak model: it is there to exercise the methods.\n"
+    )
+    for name in ("squad", "squad-contrast"):
+        if (found := table_of(name)) is None:
+            continue
+        yield from (f"`{before}`\n" for before in BEFORE[name])
+        yield command(name)
+        about = dict(found.facts)
+        yield f"{about['questions']}; {about['lengths']}. {about['answers']}. Right: {about['right']}.\n"
+        yield rows(found, {"precision@20 (count) ↑": "precision@20", "share@20 ↑": "share@20"} | COST)
+
+
+def images() -> Iterator[str]:
+    path = RESULTS / "vision.md"
+    if not path.exists():
+        return
+    made = stored("vit_model")
+    report = re.sub(r"^#", "##", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    yield report.partition("\n\n")[0] + "\n"
+    yield (
+        f"A ViT of {made['settings']['layers']} x {made['settings']['width']}, {made['parameters']:,} parameters, "
+        "trained on Fashion-MNIST by `python training/vit_model.py --data fashion-mnist --out vit`: "
+        f"{made['test accuracy']:.1%} of {made['test images']:,} test images right; {made['minutes']} minutes on "
+        f"{made['torch threads']} thread of a busy machine.\n"
+    )
+    yield where_token_tm_lands("vision")
+    yield report.partition("\n\n")[2]
+    if (RESULTS / "vision_mean.json").exists():
+        grey = stored("vision_mean")
+        yield "### The same with the mean of the image in the place of black\n"
+        yield f"`{grey['command']}`, [the whole table](../benchmarks/results/vision_mean.md).\n"
+        yield where_token_tm_lands("vision_mean")
+
+
+def where_token_tm_lands(name: str) -> str:
+    """Computed, so that it stays true when the run is made again."""
+    everything = stored(name)["rows"]
+    whole = max(row["n"] for row in everything.values())
+    found = {method: row["cells"] for method, row in everything.items() if row["n"] == whole}
+    said = []
+    for column, title, sign in (
+        ("auc positive twentieths", "AUC of the most relevant pixels first, lower is better", 1),
+        ("auc negative twentieths", "AUC of the least relevant first, higher is better", -1),
+        ("mAP", "mAP of the garment", -1),
+    ):
+        ranked = sorted(found, key=lambda method, column=column, sign=sign: sign * found[method][column]["mean"])  # type: ignore[misc]
+        own, gae, best = (found[method][column]["mean"] for method in ("token-tm", "gae", ranked[0]))
+        variants = [method for method in ranked if method.startswith("token-tm")]
+        digits = 3 if column == "mAP" else 1
+        said.append(
+            f"- {title}: `token-tm` is number {ranked.index('token-tm') + 1} of {len(ranked)} with {own:.{digits}f}; "
+            f"`gae`, which it refines, has {gae:.{digits}f}; the best, `{ranked[0]}`, {best:.{digits}f}; the best of "
+            f"its readings is `{variants[0]}`, number {ranked.index(variants[0]) + 1}."
+        )
+    return (
+        "**Where TokenTM lands.** On this small model, of the methods measured on all images:\n\n"
+        + "\n".join(said)
+        + "\n"
+    )
+
+
+def stored(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
 def beside() -> Iterator[str]:
