@@ -317,3 +317,13 @@ def test_a_text_without_a_question_is_no_reference_but_will_do_for_heads() -> No
         wt.build_references(subject, ["The film was slow."], min_tokens=1)
     mask = wt.build_heads(subject, PARSED)
     assert mask.n_layers == subject.n_layers
+
+
+def test_padding_is_no_answer() -> None:
+    subject = question_subject("bert")
+    rows = [window_row(document, document.windows[0]) for document in subject.encode(PAIRS)]
+    together = subject.logits(subject.batch(rows)).softmax(-1)
+    for found, row in zip(together, rows, strict=True):
+        alone = subject.logits(subject.batch([row])).softmax(-1)[0]
+        assert torch.allclose(found[:, : len(row.ids)], alone, rtol=1e-9)
+        assert (found[:, len(row.ids) :] == 0).all()
