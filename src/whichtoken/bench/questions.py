@@ -266,7 +266,7 @@ def _facts(how: QuestionProtocol, questions: Questions, counted: Sequence[Counte
     )
     length, ceiling = (sum(values) / len(counted) for values in (lengths, most))
     yield "answers", f"mean length {length:.2f} tokens; precision@{how.k} can be {ceiling:.2f} at most"
-    yield "cut off", f"{cut} answers, each counted as the span (0, 0): the first token"
+    yield "cut off", f"{cut} answer{'s' * (cut != 1)}, each counted as the span (0, 0): the first token"
     yield "right", f"{sum(one.right for one in counted)} of the model's answers, of {inside} that are not cut off"
 
 
