@@ -238,12 +238,16 @@ def test_contrast_cat_contrasts_with_questions_whose_answer_is_elsewhere() -> No
         for i in range(3):
             expected = packed.answers[i, 0, start] * packed.answers[i, 1, end]
             assert float(p[i]) == pytest.approx(float(expected))
-        low = [i for i in range(3) if p[i] < 0.01] or [int(p.argmin())]
+        reach = [i for i in range(3) if library.references[0][i].n_tokens > end]
+        low = [i for i in reach if p[i] < 0.01] or [min(reach, key=lambda i: float(p[i]))]
         target = wt.Span(start, end, part="start")
         found = wt.explain(subject, PAIRS[:1], ["contrast-cat"], target=target)[0]["contrast-cat"]
         assert found.details["references"] == low
         assert found.searched
     assert library.answered(0, torch.tensor([[100, 2]])).tolist() == [[0, 0, 0]]
+    every = plain.with_references(wt.build_references(plain, PAIRS, min_tokens=1, rule="lowest"))
+    found = wt.explain(every, PAIRS[:1], ["contrast-cat"], target=wt.Span(6, 8, "start"))[0]["contrast-cat"]
+    assert found.details["references"] == [0, 1, 2]
     stored = wt.build_references(plain, PAIRS, min_tokens=1, compress="mean")
     assert wt.explain(plain.with_references(stored), PAIRS[:1], ["contrast-cat"])[0]["contrast-cat"].scores
 
@@ -288,6 +292,9 @@ def test_what_is_wrong_is_said() -> None:
         wt.Span(3)
     with pytest.raises(BadSetting, match="part"):
         wt.Span(part="middle")  # type: ignore[arg-type]
+    for ends in (("a", "b"), (6.7, 8.2), (True, 8)):
+        with pytest.raises(BadSetting, match="a span of tokens by their numbers"):
+            wt.Span(*ends)
     with pytest.raises(BadSetting, match="the text of an answer"):
         wt.explain(subject, PAIRS[:1], target=3)
     with pytest.raises(UsageError, match="answers questions"):
@@ -305,8 +312,11 @@ def test_question_and_context_may_be_texts_or_lists() -> None:
 def test_a_classifier_is_not_asked_for_spans() -> None:
     from tests.tiny import KINDS, model_of
 
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     with pytest.raises(BadSetting, match="this model does not answer questions"):
-        wt.explain(wt.Subject(model_of("bert"), KINDS["bert"].tokenizer()), ["It is."], target=wt.Span())
+        wt.explain(subject, ["It is."], target=wt.Span())
+    with pytest.raises(UsageError, match="a question needs a model that answers questions"):
+        wt.explain(subject, question="Is it?", context="It is.")
 
 
 def test_a_text_without_a_question_is_no_reference_but_will_do_for_heads() -> None:
@@ -327,3 +337,33 @@ def test_padding_is_no_answer() -> None:
         alone = subject.logits(subject.batch([row])).softmax(-1)[0]
         assert torch.allclose(found[:, : len(row.ids)], alone, rtol=1e-9)
         assert (found[:, len(row.ids) :] == 0).all()
+
+
+def test_a_reference_must_reach_the_place_of_the_answer() -> None:
+    """Beyond its end there is nothing to contrast with, however low the probability is there."""
+    plain = question_subject("bert")
+    library = wt.build_references(plain, PAIRS, min_tokens=1, dtype="float64", gamma=1.0, layers="all")
+    lengths = [reference.n_tokens for reference in library.references[0]]
+    place = sorted(lengths)[0] + 1
+    found = wt.explain(plain.with_references(library), PAIRS[:1], ["contrast-cat"], target=wt.Span(place, place, "end"))
+    used = found[0]["contrast-cat"].details["references"]
+    assert used == [i for i, length in enumerate(lengths) if length > place]
+    assert 0 < len(used) < 3
+
+
+@pytest.mark.parametrize("name", ["gae", "raw-attention", "full-lrp"])
+def test_both_ends_are_dropped_when_their_entries_are_not_kept(name: str) -> None:
+    method = wt.method(name, keep_self=False)
+    scores = wt.explain(subject_for("bert"), PAIRS[:1], [method], target=wt.Span(6, 8, "sum"))[0][method.label].scores
+    assert [i for i, score in enumerate(scores) if score == 0] == [6, 8]
+
+
+def test_tis_never_takes_the_ends_of_an_answer_out() -> None:
+    scores = wt.explain(subject_for("bert"), PAIRS[:1], ["tis"], target=wt.Span(6, 8, "sum"))[0]["tis"].scores
+    assert (scores[6], scores[8]) == (0, 0)
+    assert max(scores) == 1
+
+
+def test_a_sanity_check_is_for_classifiers() -> None:
+    with pytest.raises(UsageError, match="does not classify texts"):
+        wt.sanity_check(subject_for("bert"), PAIRS, ["attcat"])

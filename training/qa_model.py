@@ -184,8 +184,11 @@ def judged(model: Any, tokenizer: Any, questions: list[Question]) -> dict[str, f
             score, text = best_stretch(window, start, end, questions[window.question].context)
             if score > best.get(window.question, (-1e9, ""))[0]:
                 best[window.question] = score, text
-    exact = [max(float(plain(best[i][1]) == plain(a.text)) for a in q.answers) for i, q in enumerate(questions)]
-    overlap = [max(f1(best[i][1], a.text) for a in q.answers) for i, q in enumerate(questions)]
+    exact = [
+        max((float(plain(best[i][1]) == plain(a.text)) for a in q.answers), default=0.0)
+        for i, q in enumerate(questions)
+    ]
+    overlap = [max((f1(best[i][1], a.text) for a in q.answers), default=0.0) for i, q in enumerate(questions)]
     return {
         "questions": len(questions),
         "exact match": round(100 * sum(exact) / len(exact), 1),

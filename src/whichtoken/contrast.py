@@ -82,14 +82,20 @@ def _used(
 def _low(
     library: ReferenceLibrary, label: int, used: Int[Tensor, "batch n"], span: Int[Tensor, "batch 2"]
 ) -> Bool[Tensor, "batch n"]:
-    """Which references hardly have an answer where the explained one is; if none of them, the one that has it least.
+    """Which references reach the place of the explained answer and hardly have one there; if none of them, the one that
+    has it least. Only the rule "gamma" chooses; others take what the library holds.
 
     Of questions there are no classes, and where an answer is differs from one to the next.
     """
-    if library.recipe.rule == "random" or library.n_maps(label) < len(library.of(label)):
+    if library.n_maps(label) < len(library.of(label)):
         return torch.ones_like(used, dtype=torch.bool)
-    p = library.answered(label, span).gather(1, used)
-    low = p < library.recipe.gamma if library.recipe.rule == "gamma" else torch.zeros_like(p, dtype=torch.bool)
+    lengths = torch.tensor([reference.n_tokens for reference in library.of(label)], device=used.device)
+    reach = lengths[used] > span.amax(-1, keepdim=True)
+    reach = reach | ~reach.any(-1, keepdim=True)  # if none does, all are as good
+    if library.recipe.rule != "gamma":
+        return reach
+    p = library.answered(label, span).gather(1, used).masked_fill(~reach, torch.inf)
+    low = p < library.recipe.gamma
     return torch.where(low.any(-1, keepdim=True), low, p == p.amin(-1, keepdim=True))
 
 

@@ -132,7 +132,12 @@ def own_entry(scores: Float[Tensor, "batch token"], trace: Trace, keep: bool | N
 
     Papers drop the class token's, which is no word, and keep the answer's.
     """
-    return scores if (trace.answering if keep is None else keep) else drop_self(scores, trace.readout)
+    return scores if (trace.answering if keep is None else keep) else scores.masked_fill(read_alone(trace), 0)
+
+
+def read_alone(trace: Trace) -> Bool[Tensor, "batch token"]:
+    """The position that is read out, if there is one: of a mean over all none; of an answer either of its ends."""
+    return trace.readout > 0 if trace.answering else trace.readout == 1
 
 
 def minmax(values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *rest"]) -> Float[Tensor, "batch *rest"]:

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from whichtoken.ablations import ladder
-from whichtoken.errors import BadInput, BadSetting
+from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.explaining import explain
-from whichtoken.models import Subject, as_inputs
+from whichtoken.models import Subject, Task, as_inputs
 from whichtoken.models.library import build_references
 from whichtoken.ranks import kendall
 from whichtoken.records import Attribution
@@ -75,6 +75,8 @@ def sanity_check(
     its own activations. A text whose tokens all score the same has no ranking and does not count.
     """
     _check_subject(subject)
+    if subject.task is not Task.TEXTS:
+        raise UsageError(f"{subject.title} does not classify texts, and sanity_check is for models that do")
     _check_seed(seed)
     inputs, chosen = list(as_inputs(texts)), chosen_methods(methods)
     if not inputs:

@@ -58,6 +58,9 @@ class Span:
             raise BadSetting("part", self.part, f"one of {', '.join(get_args(Part))}")
         if (self.start is None) != (self.end is None):
             raise BadSetting("target", self, "a span with both ends, or with none: the model's own answer")
+        for place in (self.start, self.end):
+            if isinstance(place, bool) or not isinstance(place, SupportsIndex | None):
+                raise BadSetting("target", self, "a span of tokens by their numbers, from 0")
 
 
 class Link(StrEnum):

@@ -42,7 +42,7 @@ def test_without_a_preset_it_is_the_recommended_one() -> None:
     ]
 
 
-# As the columns of shared/spec/relevance.md, section 3, have them.
+# As docs/evaluation.md has them.
 PAPERS: dict[str, dict[str, Any]] = {
     "contrast-cat": {
         "target": "predicted",

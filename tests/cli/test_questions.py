@@ -84,6 +84,7 @@ def test_what_is_wrong_is_said(answers: str, model: str, capsys: pytest.CaptureF
         (("explain", "--context", "It is."), "--question is missing"),
         ((*ASKED, "a text"), "--question was given, and texts too"),
         ((*ASKED, "--model", model), "needs a model that answers questions"),
+        ((*ASKED, "--target", "slow", "--against", "music"), "--against compares two labels"),
         (("explain", "a text", "--model", answers), "text 1 is one text"),
         (("explain", "--question", " ", "--context", "It is."), "the question has an empty text"),
         (("compare", "a", "--pair", "It is a plot.", "--model", answers), "answers questions; curves of deleted words"),

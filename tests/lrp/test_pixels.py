@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.lrp.test_properties import batch_of, subject_of
-from tests.tiny import IMAGE_KINDS, images
+from tests.tiny import IMAGE_KINDS, image_model_of, images
 from torch import Tensor
 
 import whichtoken as wt
@@ -161,3 +161,12 @@ def test_what_there_is_no_rule_for_is_refused() -> None:
     probe = ModelProbe(subject, batch, Goal(torch.tensor([0, 0])))
     with pytest.raises(UsageError, match="other embeddings than the image has"):
         probe.trace(torch.zeros(2, 10, 24, dtype=torch.float64), wanted)
+
+
+@each_rules
+def test_an_image_of_one_colour_has_no_relevance_in_its_pixels(rules: RuleSet) -> None:
+    """Also in single precision, where the terms of the rule, as it is written, leave rounding errors."""
+    subject = wt.Subject(image_model_of("vit").float(), None)
+    batch = subject.image_batch(torch.full((1, 3, 12, 12), 0.3))
+    (found,) = traced(subject, batch, rules, "pixels").relevance(rules, Site.PIXELS)
+    assert (found == 0).all()

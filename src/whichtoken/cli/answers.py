@@ -105,6 +105,7 @@ def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
 def explained(subject: "Subject", texts: Given, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
     """Errors name a text as the user knows it, by file and row; an image by its file."""
     from whichtoken.explaining import explain_each
+    from whichtoken.explaining.calls import check_answers
     from whichtoken.explaining.images import each_image
     from whichtoken.trace import Ask
 
@@ -112,7 +113,7 @@ def explained(subject: "Subject", texts: Given, asked: Asked) -> Iterator[Mappin
     if asking and subject.heads is not None and not subject.heads.n_selected:
         say(NO_HEADS)
     if isinstance(texts, Texts) and texts.asks:
-        _check_answers(subject)
+        check_answers(subject)
     try:
         if isinstance(texts, Images):
             yield from each_image(subject, texts, asked.methods, asked.target, asked.layers)
@@ -124,16 +125,6 @@ def explained(subject: "Subject", texts: Given, asked: Asked) -> Iterator[Mappin
             raise
         named = str(error).replace(number[0], texts.where(int(number[1])), 1)
         raise type(error)(named) from error
-
-
-def _check_answers(subject: "Subject") -> None:
-    from whichtoken.models import Task
-
-    if subject.task is not Task.QUESTIONS:
-        raise UsageError(
-            f"{subject.title} classifies {subject.task.value}, and --question needs a model that answers questions "
-            "(--model); two texts for a classifier are TEXT --pair TEXT"
-        )
 
 
 def build_library(subject: "Subject", source: Path, out: Path, options: "Building") -> "ReferenceLibrary":
@@ -334,9 +325,8 @@ def _said(subject: "Subject") -> list[tuple[str, str]]:
 
 def _image_facts(subject: "Subject") -> list[tuple[str, str]]:
     from whichtoken.explaining.images import prefix_names
-    from whichtoken.models.images import own_size
 
-    size, patch = own_size(subject)
+    size, patch = subject.image_size, subject.patch_size
     grid = " x ".join(str(whole // part) for whole, part in zip(size, patch, strict=True))
     other = ", or other multiples of a patch" if subject.architecture.image_sizes == "any" else ""
     channels = subject.model.config.num_channels

@@ -129,6 +129,8 @@ def explain(
 ) -> None:
     given = [texts, pair, file, column]
     if question is not None or context is not None:
+        if against is not None:
+            raise UsageError("--against compares two labels, and answers to a question have none; leave it out")
         found: inputs.Given = inputs.gather_question(question, context, [*given, image])
     else:
         found = inputs.gather_images(image, given) if image else inputs.gather(texts or [], pair, file, column or [])

@@ -177,7 +177,9 @@ def _checked(
     black: Sequence[float] | None,
 ) -> _Images:
     if not (isinstance(subject, Subject) and subject.architecture.images):
-        raise BadSetting("subject", subject, "a Subject of an image classifier")
+        raise BadSetting(
+            "subject", getattr(subject, "title", type(subject).__name__), "a Subject of an image classifier"
+        )
     if not isinstance(pixels, Tensor) or pixels.dim() != 4 or not len(pixels):
         found = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
         raise BadInput(f"pixels is {found}; expected a tensor, image x channel x row x column, not empty")

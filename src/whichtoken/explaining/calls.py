@@ -45,6 +45,8 @@ def explain(
         if inputs is not None or question is not None or context is not None:
             raise UsageError("images and texts were given; explain one kind at a time")
         return list(each_image(subject, images, methods, as_target(target), layers))
+    if (question is not None or context is not None) and isinstance(subject, Subject):
+        check_answers(subject)
     given = _pairs(question, context) if question is not None or context is not None else inputs
     if given is None or (inputs is not None and question is not None):
         raise BadInput("give inputs, or question and context, or images; one of them")
@@ -78,6 +80,14 @@ def explain_with(
     """As `explain`, sharing what was asked about these texts with whoever else uses the same `answers`."""
     work = replace(work_of(answers.subject, methods, False), answers=answers)
     return list(each_text(text_job(work, as_target(target), "truncate"), as_inputs(inputs)))
+
+
+def check_answers(subject: Subject) -> None:
+    if subject.task is not Task.QUESTIONS:
+        raise UsageError(
+            f"{subject.title} classifies {subject.task.value}, and a question needs a model that answers questions; "
+            "two texts for a classifier are a pair: explain(subject, [(text, text)]), or TEXT --pair TEXT"
+        )
 
 
 def _pairs(question: Any, context: Any) -> list[tuple[str, str]]:

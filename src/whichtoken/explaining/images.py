@@ -19,6 +19,7 @@ from whichtoken.targets import Target, as_target, check_target, resolve
 from whichtoken.trace import Ask, Method
 
 IMAGES_AT_ONCE = 16
+IMAGE_SUBJECT = "a Subject of an image classifier: wt.Subject(model, None)"
 TEXTS_ONLY = {
     Ask.REFERENCES: "it contrasts with reference texts",
     Ask.DELETIONS: "it deletes words",
@@ -52,7 +53,7 @@ def patch_scores(
     For whoever wants tensors and nothing else: `subject` may be `Subject(model, None)`, and pillow is not needed.
     """
     if not (isinstance(subject, Subject) and subject.task is Task.IMAGES):
-        raise BadSetting("subject", subject, "a Subject of an image classifier: wt.Subject(model, None)")
+        raise BadSetting("subject", getattr(subject, "title", type(subject).__name__), IMAGE_SUBJECT)
     if not isinstance(pixels, Tensor) or not len(pixels):
         raise BadInput(
             f"pixels is {type(pixels).__name__}; expected a tensor, batch x channel x row x column, not empty"

@@ -7,6 +7,7 @@ of the start and that of the end, each read out at its own token, and add the tw
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from typing import Any, Literal
 
 import torch
@@ -94,7 +95,7 @@ def _wanted(target: Span | str, document: Document, number: int) -> tuple[int, i
         return answer_tokens(document, target, document.texts[CONTEXT].find(target), number)
     if target.start is None or target.end is None:
         return None
-    start, end = int(target.start), int(target.end)
+    start, end = index(target.start), index(target.end)
     if not 0 <= start <= end < len(document.ids):
         allowed = f"0 <= start <= end < {len(document.ids)}, its number of tokens"
         raise BadInput(f"input {number}: there is no span from token {start} to {end}; allowed is {allowed}")

@@ -5,7 +5,9 @@ takes its share by the rule set's own rule for sums, over all tokens; this share
 patches, end there. Then, with l and h the lowest and highest value of the image, W+ and W- the weights above and below
 0, and R the relevance of a patch's dimension:
 
-    Z = W x - W+ l - W- h + 1e-9,   R_x = x (W' R/Z) - l (W+' R/Z) - h (W-' R/Z),   added up over channels.
+    Z = W x - W+ l - W- h + 1e-9,   R_x = x (W' R/Z) - l (W+' R/Z) - h (W-' R/Z),   added up over channels,
+
+computed as W+ (x - l) + W- (x - h) and so on: in an image of one colour the terms above cancel to rounding errors.
 """
 
 from typing import Any
@@ -45,9 +47,9 @@ class _Patches(Function):
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
         pixels, weight = ctx.saved_tensors
-        low, high = (torch.full_like(pixels, 1) * of(pixels, (1, 2, 3), True) for of in (torch.amin, torch.amax))
-        parts = [(pixels, weight, 1), (low, weight.clamp(min=0), -1), (high, weight.clamp(max=0), -1)]
-        z = torch.stack([sign * conv2d(x, w, stride=ctx.stride) for x, w, sign in parts]).sum(0) + EPSILON
+        low, high = (of(pixels, (1, 2, 3), True) for of in (torch.amin, torch.amax))
+        parts = [(pixels - low, weight.clamp(min=0)), (pixels - high, weight.clamp(max=0))]
+        z = torch.stack([conv2d(x, w, stride=ctx.stride) for x, w in parts]).sum(0) + EPSILON
         scaled = relevance / z
-        back = [sign * x * conv_transpose2d(scaled, w, stride=ctx.stride) for x, w, sign in parts]
+        back = [x * conv_transpose2d(scaled, w, stride=ctx.stride) for x, w in parts]
         return torch.stack(back).sum((0, 2)), None, None, None

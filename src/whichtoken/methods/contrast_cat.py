@@ -61,6 +61,11 @@ class ContrastCAT(Method):
         "paper": {"layers": "outputs", "zero_special": False, "steps": "each", "fallback": "all"},
     }
 
+    def __post_init__(self) -> None:
+        if self.layers == "outputs" and self.depth == 1:
+            allowed = "2 or more with layers='outputs': the last block's has a gradient only where it is read out"
+            raise BadSetting("depth", self.depth, allowed)
+
     @property
     def needs(self) -> Needs:
         asks = "" if self.n == 0 else "references deletions" if self.refine else "references"
@@ -68,9 +73,6 @@ class ContrastCAT(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         blocks = _last_blocks(len(trace.value(Site.ATTENTION)), self.depth)
-        if self.layers == "outputs" and len(range(blocks.start, blocks.stop)) == 1 and (trace.readout == 1).any():
-            allowed = "2 or more with layers='outputs': the last block's has a gradient only where it is read out"
-            raise BadSetting("depth", self.depth, allowed)
         shift = 0 if self.layers == "inputs" else 1
         chosen = slice(blocks.start + shift, blocks.stop + shift)
         features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]

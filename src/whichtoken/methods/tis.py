@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from whichtoken.ops import minmax
+from whichtoken.ops import minmax, read_alone
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -40,7 +40,7 @@ class TIS(Method):
         return needs("hidden", asks="removals")
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        free = trace.mask & ~trace.special & (trace.readout != 1)
+        free = trace.mask & ~trace.special & ~read_alone(trace)
         outputs = torch.cat(trace.value(Site.HIDDEN)[1:], -1)
         masks = [self._masks(features, row) for features, row in zip(outputs, free, strict=True)]
         answers = probe.keep_in_place(torch.stack(masks))

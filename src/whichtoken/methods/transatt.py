@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import torch
 
 from whichtoken.lrp import C21
-from whichtoken.ops import Rolling, from_layer, own_entry, relevance_rollout
+from whichtoken.ops import Rolling, from_layer, own_entry, read_alone, relevance_rollout
 from whichtoken.registry import register
 from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -49,4 +49,4 @@ class TransAtt(Method):
         if self.own != "lowest":
             return Scores(own_entry(row, trace, None if self.own is None else self.own == "kept"))
         lowest = row.masked_fill(~trace.mask, torch.inf).amin(-1, keepdim=True)
-        return Scores(torch.where(trace.readout == 1, lowest, row))
+        return Scores(torch.where(read_alone(trace), lowest, row))

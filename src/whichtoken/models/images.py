@@ -117,13 +117,6 @@ def seen(processor: Any, pixels: Float[Tensor, "channel row column"]) -> UInt8[n
     return np.ascontiguousarray(shown.permute(1, 2, 0).numpy())
 
 
-def own_size(subject: Subject) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows and columns of pixels, of an image and of a patch."""
-    sizes = (subject.model.config.image_size, subject.model.config.patch_size)
-    image, patch = ((size, size) if isinstance(size, int) else (int(size[0]), int(size[1])) for size in sizes)
-    return image, patch
-
-
 def png_of(array: UInt8[np.ndarray, "row column 3"]) -> str:
     """In base64, as records hold it."""
     check_pillow()

@@ -217,7 +217,7 @@ class Subject:
     def image_batch(self, pixels: Float[Tensor, "batch channel row column"]) -> Batch:
         """Images as the model reads them. Its tokens are those that every image has, then the patches."""
         config, found = self.model.config, tuple(pixels.shape)
-        (rows, columns), patch = (_pair(size) for size in (config.image_size, config.patch_size))
+        (rows, columns), patch = self.image_size, self.patch_size
         any_size = self.architecture.image_sizes == "any"
         if any_size and len(found) == 4:  # what is asked for is then the next smaller multiple, one patch at least
             rows, columns = (max(size // of * of, of) for size, of in zip(found[2:], patch, strict=True))
@@ -229,6 +229,15 @@ class Subject:
             raise UnsupportedModel(f"{self.title}: patches of {patch} leave a rest of its images, {(rows, columns)}")
         grid = (rows // patch[0], columns // patch[1])
         return image_rows(pixels.to(self.device, self.model.dtype), grid, self.prefix.shape[1])
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Rows and columns of pixels."""
+        return _pair(self.model.config.image_size)
+
+    @property
+    def patch_size(self) -> tuple[int, int]:
+        return _pair(self.model.config.patch_size)
 
     @property
     def prefix(self) -> Float[Tensor, "1 token dim"]:

@@ -24,8 +24,8 @@ class Recipe:
     `layers`: block inputs, block outputs or both, as the method reads them. `mask_special` hides special tokens in the
     pass that makes the references. `compress`: "int8" and "lowrank:k" approximate each reference, "mean" keeps one mean
     per class and position.
-    Of questions any pairs will do, as they come: that p < gamma, at the place of the answer that is explained (or that
-    p is lowest), is seen to when an answer is explained.
+    Of questions any pairs will do, as they come: that p < gamma, at the place of the explained answer, is seen to when
+    one is explained; the rules "lowest" and "random" then take all that reach that place.
     """
 
     rule: Rule = "gamma"
