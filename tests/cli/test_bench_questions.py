@@ -80,7 +80,7 @@ def test_it_prints_and_keeps_what_the_library_counts(model: str, bench: Call) ->
         assert f"{line.cells['share@4'].mean:.3f}" in shown
     facts = dict(table.facts)
     assert facts["questions"] == "6 of 6 that have an answer, seed 0; 2 unanswerable ones are left out"
-    assert facts["cut off"].startswith("1 answers")
+    assert facts["cut off"].startswith("1 answer, each")
     assert "report.html, results.parquet, spec.json, table.json, table.md" in err
     assert bench("--methods", "attcat", "--no-controls", "--sample", "1", "--out", "alone")[0] == 0
     assert [line.method for line in wt.read_table("alone").lines] == ["attcat"]
