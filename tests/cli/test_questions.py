@@ -100,4 +100,5 @@ def test_the_page_of_a_model_says_what_it_does(answers: str, capsys: pytest.Capt
     assert code == 0
     assert "BertForQuestionAnswering" in out
     assert "answers questions" in out
+    assert "longer contexts are read in windows" in out
     assert "the first token" not in out

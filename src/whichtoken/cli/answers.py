@@ -292,7 +292,10 @@ def model_page(subject: "Subject") -> RenderableType:
         able = len(names) - len({one.label for without in lacking.values() for one in without})
         needed = "".join(f"; {', '.join(m.label for m in w)} needs {what}" for what, w in lacking.items() if w)
         held = {what: str(getattr(subject, what) or f"none; see: whichtoken {what} build --help") for what in LIBRARIES}
-        longest = f"{subject.limit} tokens; longer ones are cut, or explained in windows (--long window)"
+        cut = "longer ones are cut, or explained in windows (--long window)"
+        if subject.task is Task.QUESTIONS:
+            cut = "longer contexts are read in windows, or cut (--long truncate)"
+        longest = f"{subject.limit} tokens; {cut}"
         inputs = [("longest text", longest)]
     row = subject.architecture
     facts = [
