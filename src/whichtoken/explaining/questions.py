@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from whichtoken.errors import BadInput
-from whichtoken.explaining.scoring import Scored, Work, check_logits, in_chunks, made_by, score_batch
+from whichtoken.explaining.scoring import Scored, Work, check_logits, in_chunks, made_by, score_batch, token_fields
 from whichtoken.explaining.texts import at_once, check_long
 from whichtoken.models import CONTEXT, Document, LongTexts, batches, window_row
 from whichtoken.records import Attribution
-from whichtoken.targets import Span, SpanGoal, as_span, best_span
+from whichtoken.targets import Part, Span, SpanGoal, as_span, best_span
 
 Side = Literal["sum", "start", "end"]
-SIDES: Mapping[str, tuple[Side, ...]] = {
+SIDES: Mapping[Part, tuple[Side, ...]] = {
     "both": ("start", "end"),
     "sum": ("sum",),
     "start": ("start",),
@@ -36,6 +36,10 @@ class QuestionJob:
     work: Work
     target: Span | str
     long: LongTexts
+
+    @property
+    def part(self) -> Part:
+        return "both" if isinstance(self.target, str) else self.target.part
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def _answer_in(
     else:
         context = torch.tensor([[document.sequences[i] == CONTEXT for i in places]], device=logits.device)
         start, end = best_span(of_row, context)[0][0].tolist()
-    part: Side = "sum" if isinstance(job.target, str) or job.target.part == "both" else job.target.part
+    part: Side = "sum" if job.part == "both" else job.part
     first, last = (torch.tensor([place], device=logits.device) for place in (start, end))
     goal, both = SpanGoal(first, last, part), SpanGoal(first, last, "sum")
     probability = float(goal.probability(of_row, job.work.subject.link))
@@ -153,7 +157,7 @@ def _scored(
         ends = [
             torch.tensor([getattr(answers[i], side) for i in group], device=subject.device) for side in ("start", "end")
         ]
-        for side in SIDES["both" if isinstance(job.target, str) else job.target.part]:
+        for side in SIDES[job.part]:
             goal = SpanGoal(ends[0], ends[1], side)
             scored = score_batch(job.work, batch, [first + i for i in group], partial(_given, goal)).scored
             for key, of_rows in scored.items():
@@ -173,18 +177,13 @@ def _attribution(
     shown = document.windows[answer.window]
     details: dict[str, Any] = {
         "answer": [answer.start, answer.end],  # its first and last token
-        "part": "both" if isinstance(job.target, str) else job.target.part,
+        "part": job.part,
     }
     if len(document.windows) > 1:
         details |= {"window": answer.window, "windows": len(document.windows)}
-    for side, part in zip(SIDES[details["part"]], parts, strict=True):
+    for side, part in zip(SIDES[job.part], parts, strict=True):
         details |= {side: dict(part.details)} if part.details and len(parts) > 1 else part.details
     return Attribution(
-        texts=document.texts,
-        tokens=tuple(document.tokens[i] for i in shown),
-        spans=tuple(document.spans[i] for i in shown),
-        sequences=tuple(document.sequences[i] for i in shown),
-        word_ids=tuple(document.word_ids[i] for i in shown),
         scores=_added([part.scores for part in parts]),
         label=_text_between(document, shown[answer.start], shown[answer.end]),
         probability=answer.probability,
@@ -194,6 +193,7 @@ def _attribution(
         layers=tuple(_added(terms) for terms in zip(*(part.layers for part in parts), strict=True)),
         seconds=sum(part.seconds for part in parts),
         evaluations=sum(part.evaluations for part in parts) + len(document.windows),
+        **token_fields(document, shown),
         **made_by(job.work, key),
     )
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from whichtoken.errors import BadSetting, NotFinite
-from whichtoken.models import Answers, Batch, ModelProbe, Subject, capture
+from whichtoken.models import Answers, Batch, Document, ModelProbe, Subject, capture
 from whichtoken.registry import chosen_methods
 from whichtoken.targets import AnyGoal, any_goal
 from whichtoken.trace import Method, Needs, Site, Trace, View, passes, written
@@ -117,7 +117,7 @@ def _score(method: Method, trace: Trace, probe: ModelProbe, asked: _Asked) -> li
     seconds = (asked.seconds + perf_counter() - start) / len(rows)
     own = 1 + len({rules for rules, _ in method.needs.relevance}) + (probe.cost.sequences - before) / len(rows)
     details: Sequence[Mapping[str, object]] = found.details or [{}] * len(rows)
-    fine = getattr(found, "pixels", None)
+    fine = found.pixels
     return [
         Scored(tuple(row.tolist()), dict(about), summands, seconds, own, None if fine is None else fine[number])
         for number, (row, about, summands) in enumerate(zip(rows, details, layers, strict=True))
@@ -156,6 +156,12 @@ def in_chunks(inputs: Iterable[Any], size: int, unit: str) -> Iterator[tuple[lis
         while chunk := list(islice(rest, size)):
             yield chunk, first, bar
             first += len(chunk)
+
+
+def token_fields(document: Document, shown: Sequence[int]) -> dict[str, Any]:
+    """The fields of an Attribution that say what its tokens are."""
+    names = ("tokens", "spans", "sequences", "word_ids")
+    return {"texts": document.texts, **{name: tuple(getattr(document, name)[i] for i in shown) for name in names}}
 
 
 def made_by(work: Work, key: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whichtoken.errors import BadSetting
-from whichtoken.explaining.scoring import Scored, Work, check_logits, in_chunks, made_by, score_batch
+from whichtoken.explaining.scoring import Scored, Work, check_logits, in_chunks, made_by, score_batch, token_fields
 from whichtoken.models import Document, LongTexts, Row, batches, window_row
 from whichtoken.records import Attribution
 from whichtoken.targets import Goal, Predicted, Target, check_target, resolve
@@ -129,11 +129,6 @@ def _attribution(work: Work, key: str, document: Document, answers: Sequence[_An
     shown = document.windows[0] if single else range(len(document.ids))
     details = parts[0].details if single else {"windows": [p.details for p in parts]} if parts[0].details else {}
     return Attribution(
-        texts=document.texts,
-        tokens=tuple(document.tokens[i] for i in shown),
-        spans=tuple(document.spans[i] for i in shown),
-        sequences=tuple(document.sequences[i] for i in shown),
-        word_ids=tuple(document.word_ids[i] for i in shown),
         scores=parts[0].scores if single else _merged(document, [part.scores for part in parts]),
         label=answers[0].label,
         probability=sum(answer.probability for answer in answers) / len(answers),
@@ -143,6 +138,7 @@ def _attribution(work: Work, key: str, document: Document, answers: Sequence[_An
         layers=parts[0].layers if single else _merged_layers(document, [part.layers for part in parts]),
         seconds=sum(part.seconds for part in parts),
         evaluations=sum(part.evaluations for part in parts),
+        **token_fields(document, shown),
         **made_by(work, key),
     )
 
