@@ -22,12 +22,12 @@ from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 import whichtoken as wt
-from whichtoken.contrast import Choice, overlaps
+from whichtoken.core.objectives import Goal
+from whichtoken.core.ops import attended_gradient, layer_dot, minmax_maps
+from whichtoken.core.trace import Site, Trace
 from whichtoken.models import ModelProbe, capture, window_row
-from whichtoken.ops import attended_gradient, layer_dot, minmax_maps
-from whichtoken.refinement import Maps, Refinement, combine
-from whichtoken.targets import Goal
-from whichtoken.trace import Site, Trace
+from whichtoken.references.contrast import Choice, overlaps
+from whichtoken.references.refinement import Maps, Refinement, combine
 
 RESULT = Path(__file__).parent / "results" / "contrast_cat.md"
 LENGTHS = (16, 32, 64, 128)

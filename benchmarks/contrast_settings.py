@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from scoring import mean_drops, sample_texts, shown
-from whichtoken.perturb import Delete, Mask
-from whichtoken.trace import Method
+from whichtoken.core.perturb import Delete, Mask
+from whichtoken.core.trace import Method
 
 RESULTS = Path(__file__).parent / "results"
 Variants = dict[str, Method]

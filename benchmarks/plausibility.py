@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from scoring import shown
-from whichtoken.bench.usual import usual_methods
+from whichtoken.bench.selection import usual_methods
 
 RESULT = Path(__file__).parent / "results" / "plausibility.md"
 

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from scoring import mean_drops, sample_texts, shown
-from whichtoken.trace import Method
+from whichtoken.core.trace import Method
 
 RESULT = Path(__file__).parent / "results" / "presets.md"
 FAMILIES = ["attcat", "attcat@repo", "attcat@paper", "cat", "cat@repo", "cat@paper", "rollout", "rollout@repo"]

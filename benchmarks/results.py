@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import whichtoken as wt
-from whichtoken.bench.choosing import SHIPPED
-from whichtoken.bench.files import table_json
+from whichtoken.bench.auto import SHIPPED
+from whichtoken.bench.folder import table_json
 from whichtoken.tables import BenchTable, Cell, in_order
 
 RUNS = Path(__file__).parent / "runs"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import whichtoken as wt
 from scoring import sample_texts
-from whichtoken.bench.usual import usual_methods
+from whichtoken.bench.selection import usual_methods
 
 RESULT = Path(__file__).parent / "results" / "sanity.md"
 

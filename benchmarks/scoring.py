@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import whichtoken as wt
 from whichtoken.bench.stats import interval
+from whichtoken.core.perturb import Perturbation
 from whichtoken.evaluating import degrade
-from whichtoken.metrics import aopc
-from whichtoken.perturb import Perturbation
+from whichtoken.metrics.curves import aopc
 
 ORDERS: tuple[Literal["morf"], Literal["lerf"]] = ("morf", "lerf")
 

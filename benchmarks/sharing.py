@@ -20,14 +20,14 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from scoring import sample_texts
-from whichtoken.bench.measured import Part
-from whichtoken.bench.measuring import Bench, Task, measure, plan_name
-from whichtoken.bench.protocols import protocol
+from whichtoken.bench.measure import Bench, Task, measure, plan_name
+from whichtoken.bench.protocol import protocol
+from whichtoken.bench.results import Part
+from whichtoken.core.registry import chosen_methods
+from whichtoken.core.trace import Ask
 from whichtoken.evaluating import as_text, degrade_text
 from whichtoken.explaining import explain_with
 from whichtoken.models import Answers, Row
-from whichtoken.registry import chosen_methods
-from whichtoken.trace import Ask
 
 RESULT = Path(__file__).parent / "results" / "sharing.md"
 

@@ -25,13 +25,13 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from whichtoken.bench.stats import cell, interval
+from whichtoken.core.registry import chosen_methods
+from whichtoken.core.trace import Ask, Method
 from whichtoken.data import read_idx
 from whichtoken.evaluating.images import PixelPlan, degrade_images
 from whichtoken.explaining.images import reason_against
 from whichtoken.models.images import prepare
-from whichtoken.registry import chosen_methods
 from whichtoken.tables import Cell
-from whichtoken.trace import Ask, Method
 from whichtoken.vision import (
     Overlap,
     PixelCurves,

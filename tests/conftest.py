@@ -13,9 +13,9 @@ install_import_hook(
     [
         f"whichtoken.{m}"
         for m in (
-            "ops",
-            "trace",
-            "perturb",
+            "core.ops",
+            "core.trace",
+            "core.perturb",
             "methods",
             "models.attention",
             "models.capture",

@@ -11,9 +11,9 @@ import torch
 from tests.tiny import CORPUS, KINDS, WORDS, model_of, with_heads, with_references
 
 import whichtoken as wt
-from whichtoken.ablations import ABLATIONS, ablation, ladder
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
-from whichtoken.syntax import random_heads
+from whichtoken.heads import random_heads
+from whichtoken.reproduce.ablations import ABLATIONS, ablation, ladder
 
 TEXT = "The actors were wonderful, but the plot was dull."
 LONG = [" ".join(np.random.default_rng(i).choice(WORDS, 12)) + "." for i in range(240)]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.tiny import model_of, with_heads, with_references, wordpiece
 
 import whichtoken as wt
+from whichtoken.core.registry import method_names
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName, UsageError
 from whichtoken.methods.random import Random
-from whichtoken.registry import method_names
-from whichtoken.trace import Method, Needs, Probe, Scores, Trace
 
 SubjectOf = Callable[..., wt.Subject]
 PAIR = ("A man sleeps.", "Nobody is awake.")

@@ -2,8 +2,8 @@
 
 import pytest
 
+from whichtoken.core.removal_steps import GRIDS, steps_of
 from whichtoken.errors import BadSetting
-from whichtoken.grids import GRIDS, steps_of
 
 
 def test_the_grids_by_hand() -> None:

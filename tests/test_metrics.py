@@ -10,9 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from whichtoken import metrics, ranks
 from whichtoken.errors import BadSetting, UnknownName, UsageError
-from whichtoken.metrics import METRICS, StepMetric
+from whichtoken.metrics import curves as metrics
+from whichtoken.metrics import ranks
+from whichtoken.metrics.curves import METRICS, StepMetric
 from whichtoken.records import Curve, Order
 
 CURVE = Curve("k", "morf", "delete", (0.0, 0.5, 1.0), (0.8, 0.4, 0.2), "a", "m", {}, "model", "r", 0)

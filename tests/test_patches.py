@@ -8,8 +8,8 @@ from tests.lrp.test_properties import subject_of
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.registry import method_names
 from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.registry import method_names
 
 REFUSED = ("contrast-cat", "integrated-gradients", "mask-lrp", "refined-noise")
 BY_LABEL = {

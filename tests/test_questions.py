@@ -9,11 +9,11 @@ from tests.contract.test_contract import assert_close, state_of
 from tests.tiny import QUESTION_KINDS, question_subject, with_heads
 
 import whichtoken as wt
+from whichtoken.core.objectives import LONGEST_ANSWER, Part, SpanGoal, best_span
+from whichtoken.core.registry import method_names
+from whichtoken.core.trace import Site, needs
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch, UsageError
 from whichtoken.models import Answers, LongTexts, ModelProbe, capture, window_row
-from whichtoken.registry import method_names
-from whichtoken.targets import LONGEST_ANSWER, Part, SpanGoal, best_span
-from whichtoken.trace import Site, needs
 
 PAIRS = [
     ("Is it slow?", "The film was slow, but the music was touching."),

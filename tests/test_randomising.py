@@ -12,12 +12,12 @@ from tests.tiny import CORPUS, KINDS, model_of, with_heads, with_references
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.trace import Site, needs
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch
+from whichtoken.heads import all_heads
+from whichtoken.metrics.randomisation import Sanity, randomised, sanity_check
 from whichtoken.models import capture, window_row
-from whichtoken.randomising import Sanity, randomised, sanity_check
-from whichtoken.syntax import all_heads
-from whichtoken.targets import Goal
-from whichtoken.trace import Site, needs
 
 TEXTS: list[Any] = [*CORPUS, "The actors were wonderful, but the plot was dull.", ("A man sleeps.", "Nobody is awake.")]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
-from whichtoken.rationales import (
+from whichtoken.metrics.plausibility import (
     Plausibility,
     Rationale,
     SentimentTree,

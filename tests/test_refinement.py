@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from whichtoken.refinement import Maps, Refinement, combine
-from whichtoken.trace import Trace
+from whichtoken.core.trace import Trace
+from whichtoken.references.refinement import Maps, Refinement, combine
 
 HOW = Refinement(steps="each", steps_of="content", threshold="mean+std", keep_last_token=False, fallback="all")
 

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import pytest
 
 import whichtoken as wt
+from whichtoken.core.registry import check, find, method_names, parse, register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
 from whichtoken.errors import BadSetting, UnknownName, UsageError
-from whichtoken.registry import check, find, method_names, parse, register
-from whichtoken.trace import Method, Needs, Probe, Scores, Trace
 
 
 def test_every_method_of_the_single_pass_family_is_there() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from whichtoken.atomic_write import check_writable, opened_whole, write_whole
 from whichtoken.errors import UsageError
-from whichtoken.writing import check_writable, opened_whole, write_whole
 
 
 def test_an_error_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 import whichtoken as wt
-from whichtoken.syntax import HeadRule
+from whichtoken.heads import HeadRule
 
 # Vocabularies are written down, not trained: training breaks ties by chance, and the models would differ between runs.
 WORDS = [

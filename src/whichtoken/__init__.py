@@ -7,39 +7,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whichtoken.ablations import ablation
-    from whichtoken.bench.choosing import best_method
-    from whichtoken.bench.files import read_table
-    from whichtoken.bench.protocols import Protocol, protocol
+    from whichtoken.bench.auto import best_method
+    from whichtoken.bench.folder import read_table
+    from whichtoken.bench.protocol import Protocol, protocol
     from whichtoken.bench.questions import compare_questions
-    from whichtoken.bench.running import compare
+    from whichtoken.bench.run import compare
+    from whichtoken.core.objectives import Class, Contrast, Predicted, Span
+    from whichtoken.core.registry import method, method_names
     from whichtoken.errors import WhichTokenError
     from whichtoken.evaluating.curves import degrade
     from whichtoken.evaluating.images import PixelPlan, degrade_images
     from whichtoken.explaining.calls import explain, explain_each
     from whichtoken.explaining.images import patch_scores
-    from whichtoken.models.heads import build_heads, load_heads
-    from whichtoken.models.library import build_references, load_references
+    from whichtoken.heads.build import build_heads, load_heads
+    from whichtoken.heads.conllu import read_conllu
+    from whichtoken.heads.mask import HeadMask, corrupt_heads, random_heads
+    from whichtoken.heads.spacy import parse_texts
+    from whichtoken.heads.store import save_heads
+    from whichtoken.metrics.plausibility import Rationale, plausibility, read_sst_trees, sst_rationale
+    from whichtoken.metrics.randomisation import randomised, sanity_check
     from whichtoken.models.loading import load
     from whichtoken.models.subject import Subject
-    from whichtoken.randomising import randomised, sanity_check
-    from whichtoken.rationales import Rationale, plausibility, read_sst_trees, sst_rationale
     from whichtoken.records import Attribution, Curve
-    from whichtoken.references.files import save_references
+    from whichtoken.references.build import build_references, load_references
     from whichtoken.references.library import ReferenceLibrary
-    from whichtoken.registry import method, method_names
+    from whichtoken.references.store import save_references
     from whichtoken.render.charts import plot_agreement, plot_curves, plot_variants
     from whichtoken.render.figures import plot_heads, plot_layers, plot_methods
     from whichtoken.render.html import to_html
     from whichtoken.render.latex import to_latex
     from whichtoken.render.report import to_report
+    from whichtoken.reproduce.ablations import ablation
     from whichtoken.squad import read_squad
-    from whichtoken.syntax.conllu import read_conllu
-    from whichtoken.syntax.files import save_heads
-    from whichtoken.syntax.heads import HeadMask, corrupt_heads, random_heads
-    from whichtoken.syntax.parser import parse_texts
     from whichtoken.tables import BenchTable
-    from whichtoken.targets import Class, Contrast, Predicted, Span
     from whichtoken.vision.segmentation import Segmentation
 
 __version__ = "0.1.0"
@@ -47,55 +47,55 @@ __version__ = "0.1.0"
 _HOMES = {
     "Attribution": "records.Attribution",
     "BenchTable": "tables.BenchTable",
-    "Class": "targets.Class",
-    "Contrast": "targets.Contrast",
+    "Class": "core.objectives.Class",
+    "Contrast": "core.objectives.Contrast",
     "Curve": "records.Curve",
-    "HeadMask": "syntax.heads.HeadMask",
+    "HeadMask": "heads.mask.HeadMask",
     "PixelPlan": "evaluating.images.PixelPlan",
-    "Predicted": "targets.Predicted",
-    "Protocol": "bench.protocols.Protocol",
-    "Rationale": "rationales.Rationale",
+    "Predicted": "core.objectives.Predicted",
+    "Protocol": "bench.protocol.Protocol",
+    "Rationale": "metrics.plausibility.Rationale",
     "ReferenceLibrary": "references.library.ReferenceLibrary",
     "Segmentation": "vision.segmentation.Segmentation",
-    "Span": "targets.Span",
+    "Span": "core.objectives.Span",
     "Subject": "models.subject.Subject",
     "WhichTokenError": "errors.WhichTokenError",
-    "ablation": "ablations.ablation",
-    "best_method": "bench.choosing.best_method",
-    "build_heads": "models.heads.build_heads",
-    "build_references": "models.library.build_references",
-    "compare": "bench.running.compare",
+    "ablation": "reproduce.ablations.ablation",
+    "best_method": "bench.auto.best_method",
+    "build_heads": "heads.build.build_heads",
+    "build_references": "references.build.build_references",
+    "compare": "bench.run.compare",
     "compare_questions": "bench.questions.compare_questions",
-    "corrupt_heads": "syntax.heads.corrupt_heads",
+    "corrupt_heads": "heads.mask.corrupt_heads",
     "degrade": "evaluating.curves.degrade",
     "degrade_images": "evaluating.images.degrade_images",
     "explain": "explaining.calls.explain",
     "explain_each": "explaining.calls.explain_each",
     "load": "models.loading.load",
-    "load_heads": "models.heads.load_heads",
-    "load_references": "models.library.load_references",
-    "method": "registry.method",
-    "method_names": "registry.method_names",
-    "parse_texts": "syntax.parser.parse_texts",
+    "load_heads": "heads.build.load_heads",
+    "load_references": "references.build.load_references",
+    "method": "core.registry.method",
+    "method_names": "core.registry.method_names",
+    "parse_texts": "heads.spacy.parse_texts",
     "patch_scores": "explaining.images.patch_scores",
-    "plausibility": "rationales.plausibility",
+    "plausibility": "metrics.plausibility.plausibility",
     "plot_agreement": "render.charts.plot_agreement",
     "plot_curves": "render.charts.plot_curves",
     "plot_heads": "render.figures.plot_heads",
     "plot_layers": "render.figures.plot_layers",
     "plot_methods": "render.figures.plot_methods",
     "plot_variants": "render.charts.plot_variants",
-    "protocol": "bench.protocols.protocol",
-    "random_heads": "syntax.heads.random_heads",
-    "randomised": "randomising.randomised",
-    "read_conllu": "syntax.conllu.read_conllu",
+    "protocol": "bench.protocol.protocol",
+    "random_heads": "heads.mask.random_heads",
+    "randomised": "metrics.randomisation.randomised",
+    "read_conllu": "heads.conllu.read_conllu",
     "read_squad": "squad.read_squad",
-    "read_sst_trees": "rationales.read_sst_trees",
-    "read_table": "bench.files.read_table",
-    "sanity_check": "randomising.sanity_check",
-    "save_heads": "syntax.files.save_heads",
-    "save_references": "references.files.save_references",
-    "sst_rationale": "rationales.sst_rationale",
+    "read_sst_trees": "metrics.plausibility.read_sst_trees",
+    "read_table": "bench.folder.read_table",
+    "sanity_check": "metrics.randomisation.sanity_check",
+    "save_heads": "heads.store.save_heads",
+    "save_references": "references.store.save_references",
+    "sst_rationale": "metrics.plausibility.sst_rationale",
     "to_html": "render.html.to_html",
     "to_latex": "render.latex.to_latex",
     "to_report": "render.report.to_report",

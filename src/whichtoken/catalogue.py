@@ -40,7 +40,7 @@ def catalogue() -> tuple[Entry, ...]:
 
 def described() -> tuple[Entry, ...]:
     """What the registry says now."""
-    from whichtoken.registry import find, method_names
+    from whichtoken.core.registry import find, method_names
 
     return tuple(_entry(find(name)) for name in method_names())
 
@@ -48,7 +48,7 @@ def described() -> tuple[Entry, ...]:
 def _entry(cls: Any) -> Entry:
     import sys
 
-    from whichtoken.trace import written
+    from whichtoken.core.trace import written
 
     method = cls()
     needs = method.needs

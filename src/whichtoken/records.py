@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.render.rows import How
-from whichtoken.typed import has_type
+from whichtoken.settings import has_type
 from whichtoken.words import Span, Word, words_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 from tests.tiny import WORDS, with_heads, with_references
 
 import whichtoken as wt
-from whichtoken.bench import choosing
-from whichtoken.bench.choosing import MASKED, NORMALISED, Choice, best_method, choose
-from whichtoken.bench.usual import usual_methods
+from whichtoken.bench import auto as choosing
+from whichtoken.bench.auto import MASKED, NORMALISED, Choice, best_method, choose
+from whichtoken.bench.selection import usual_methods
 from whichtoken.errors import UsageError
 from whichtoken.tables import BenchTable, Cell, Line
 

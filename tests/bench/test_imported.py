@@ -10,9 +10,9 @@ import pytest
 from tests.tiny import KINDS
 
 import whichtoken as wt
-from whichtoken.bench.imported import GivenScores, read_given
-from whichtoken.bench.measuring import Bench
-from whichtoken.bench.running import gather, run
+from whichtoken.bench.external import GivenScores, read_given
+from whichtoken.bench.measure import Bench
+from whichtoken.bench.run import gather, run
 from whichtoken.data import Example
 from whichtoken.errors import BadInput
 from whichtoken.tables import BenchTable

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import whichtoken as wt
-from whichtoken.bench.protocols import METRIC_NAMES, PROTOCOLS
-from whichtoken.bench.running import chosen_protocol
+from whichtoken.bench.protocol import METRIC_NAMES, PROTOCOLS
+from whichtoken.bench.run import chosen_protocol
+from whichtoken.core.perturb import Delete, Mask, Pad
+from whichtoken.core.removal_steps import GRIDS, steps_of
 from whichtoken.errors import BadSetting, UnknownName
-from whichtoken.grids import GRIDS, steps_of
-from whichtoken.perturb import Delete, Mask, Pad
 
 PERTURBATIONS = {"delete": Delete(), "mask": Mask(), "pad": Pad()}
 

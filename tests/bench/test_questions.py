@@ -14,16 +14,18 @@ from pyarrow import parquet
 from tests.tiny import WORDS, question_subject, with_heads
 
 import whichtoken as wt
-from whichtoken.bench import files, questions, running
+from whichtoken.bench import folder as files
+from whichtoken.bench import questions
+from whichtoken.bench import run as running
 from whichtoken.bench.counted import Count, Counted, CountedPart, read_counted, share_cell, summarise_counts
 from whichtoken.bench.questions import QuestionTask, gather_questions, measure_questions, question_bench
 from whichtoken.bench.stats import RESAMPLES, SEED
+from whichtoken.core.objectives import Part, Span
+from whichtoken.core.trace import Probe, Scores, Trace
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.methods.random import Random
 from whichtoken.squad import Answer, Question
 from whichtoken.tables import BenchTable, Cell
-from whichtoken.targets import Part, Span
-from whichtoken.trace import Probe, Scores, Trace
 
 SUBJECT = question_subject("bert")
 METHODS = ["attcat", "gae", "random"]

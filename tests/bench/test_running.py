@@ -14,16 +14,17 @@ import torch
 from tests.tiny import WORDS, with_heads, with_references
 
 import whichtoken as wt
-from whichtoken.bench import files, running
-from whichtoken.bench.files import Folder, read_table
-from whichtoken.bench.imported import Given, GivenScores
-from whichtoken.bench.measured import every_text, read_part
-from whichtoken.bench.measuring import Bench, Task, measure, plan_name
-from whichtoken.bench.running import gather, run
+from whichtoken.bench import folder as files
+from whichtoken.bench import run as running
+from whichtoken.bench.external import Given, GivenScores
+from whichtoken.bench.folder import Folder, read_table
+from whichtoken.bench.measure import Bench, Task, measure, plan_name
+from whichtoken.bench.results import every_text, read_part
+from whichtoken.bench.run import gather, run
 from whichtoken.data import read_examples
 from whichtoken.errors import BadArtifact, BadInput, UnknownName, UnsupportedModel, UsageError
-from whichtoken.metrics import aopc, auc, log_odds
-from whichtoken.ranks import kendall
+from whichtoken.metrics.curves import aopc, auc, log_odds
+from whichtoken.metrics.ranks import kendall
 from whichtoken.records import Attribution, Curve
 from whichtoken.render import report
 from whichtoken.tables import BenchTable

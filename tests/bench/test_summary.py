@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import whichtoken as wt
-from whichtoken.bench.measured import Measured, Part, Scored, every_text
-from whichtoken.bench.remarks import facts, notes
+from whichtoken.bench.notes import facts, notes
+from whichtoken.bench.results import Measured, Part, Scored, every_text
 from whichtoken.bench.stats import holm, interval, paired_p
-from whichtoken.bench.summary import Asked, curve_of, summarise
-from whichtoken.metrics import per_step, pooled_minmax_auc
+from whichtoken.bench.table import Asked, curve_of, summarise
+from whichtoken.metrics.curves import per_step, pooled_minmax_auc
 from whichtoken.tables import BenchTable
 
 TENTHS = tuple(k / 10 for k in range(10))

@@ -19,7 +19,7 @@ from tests.tiny import CORPUS, WORDS, model_of, wordpiece
 import whichtoken as wt
 from whichtoken.cli.bench import Gate, gates
 from whichtoken.errors import BadSetting
-from whichtoken.metrics import aopc
+from whichtoken.metrics.curves import aopc
 from whichtoken.records import Attribution
 from whichtoken.tables import BenchTable, Cell, Column, Line
 
@@ -300,7 +300,7 @@ def test_scores_made_elsewhere_are_measured_beside_the_methods(model: str, bench
     chosen = [TEXTS[5], TEXTS[2], TEXTS[9]]
     made = given_lines("given.jsonl", subject, "captum", chosen)
     words = ["--attributions", "given.jsonl", "--methods", "attcat,gae", "--metrics", "aopc,normalised-aopc"]
-    from whichtoken.bench import files
+    from whichtoken.bench import folder as files
     from whichtoken.render import report
 
     with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,7 @@ from transformers import ViTImageProcessorPil
 import whichtoken as wt
 from whichtoken.cli.inputs import Images
 from whichtoken.cli.run import main
-from whichtoken.registry import method_names
+from whichtoken.core.registry import method_names
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ import torch
 from tests.tiny import KINDS, model_of, with_heads, with_references
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.registry import find, method_names, parse
+from whichtoken.core.trace import Ask
 from whichtoken.errors import UndeclaredSite
 from whichtoken.models import ModelProbe, capture, window_row
 from whichtoken.models.architectures import ARCHITECTURES
-from whichtoken.registry import find, method_names, parse
-from whichtoken.targets import Goal
-from whichtoken.trace import Ask
 
 INPUTS = [
     "It is very slow.",

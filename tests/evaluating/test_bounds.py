@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import whichtoken as wt
+from whichtoken.core.removal_steps import steps_of
 from whichtoken.errors import BadSetting
 from whichtoken.evaluating import Plan, aopc_bounds, as_text, degrade
 from whichtoken.evaluating.bounds import Ask, best_and_worst
-from whichtoken.grids import steps_of
-from whichtoken.metrics import aopc, normalised
+from whichtoken.metrics.curves import aopc, normalised
 from whichtoken.models import Answers
 
 SubjectOf = Callable[..., wt.Subject]

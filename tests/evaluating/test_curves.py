@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import whichtoken as wt
+from whichtoken.core.perturb import Mask
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.evaluating import Plan, as_text, degrade, degrade_text
 from whichtoken.models import Answers
-from whichtoken.perturb import Mask
 from whichtoken.records import Attribution, Order
 
 SubjectOf = Callable[..., wt.Subject]

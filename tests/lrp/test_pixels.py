@@ -9,12 +9,12 @@ from tests.tiny import IMAGE_KINDS, image_model_of, images
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.trace import Needs, Site, Trace, needs
 from whichtoken.errors import UsageError
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet
 from whichtoken.lrp.pixels import embedded
 from whichtoken.models import Batch, ModelProbe, capture
-from whichtoken.targets import Goal
-from whichtoken.trace import Needs, Site, Trace, needs
 
 Array = NDArray[np.float64]
 

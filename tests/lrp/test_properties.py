@@ -10,12 +10,12 @@ from tests.tiny import IMAGE_KINDS, KINDS, image_model_of, images, model_of, wit
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.trace import Method, Needs, Site, Trace
 from whichtoken.errors import RuleGap
+from whichtoken.heads import all_heads
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet, propagating
 from whichtoken.models import Batch, ModelProbe, capture, window_row
-from whichtoken.syntax import all_heads
-from whichtoken.targets import Goal
-from whichtoken.trace import Method, Needs, Site, Trace
 
 TEXTS = ["The actors were wonderful, but naïve.", "dull"]
 EVERY = [*sorted(KINDS), *IMAGE_KINDS]

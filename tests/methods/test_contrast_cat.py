@@ -14,8 +14,8 @@ from tests.tiny import CORPUS, KINDS, MAX_TOKENS, model_of, with_references
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.ops import attended_gradient
 from whichtoken.errors import BadSetting, LibraryMismatch, UsageError
-from whichtoken.ops import attended_gradient
 from whichtoken.references import Packed, ReferenceLibrary
 
 Array = NDArray[np.float64]

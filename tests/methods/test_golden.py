@@ -13,12 +13,12 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
-from whichtoken.bench.protocols import protocol
+from whichtoken.bench.protocol import protocol
+from whichtoken.core.objectives import Goal
+from whichtoken.core.trace import Method, Site, needs
 from whichtoken.evaluating import Plan, as_text, degrade_text
-from whichtoken.metrics import per_step
+from whichtoken.metrics.curves import per_step
 from whichtoken.models import Answers, Batch, ModelProbe, capture
-from whichtoken.targets import Goal
-from whichtoken.trace import Method, Site, needs
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "cat_tiny" / "expected.json").read_text())

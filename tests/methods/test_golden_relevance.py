@@ -23,14 +23,14 @@ from torch.overrides import _get_current_function_mode_stack
 from transformers import AutoConfig, BertForQuestionAnswering, ViTForImageClassification
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal, SpanGoal
+from whichtoken.core.trace import Method, Needs, Site, Trace
+from whichtoken.heads import HeadMask, HeadRule
 from whichtoken.lrp import C21, ORIG, Gates, RuleSet
 from whichtoken.lrp.mode import _Rules
 from whichtoken.methods.alti import contributions
 from whichtoken.methods.mask_lrp import _unmasked
 from whichtoken.models import ModelProbe, attention, capture
-from whichtoken.syntax import HeadMask, HeadRule
-from whichtoken.targets import Goal, SpanGoal
-from whichtoken.trace import Method, Needs, Site, Trace
 
 IMAGES = load_file(GOLDEN / "vit_tiny" / "expected_relevance.safetensors")
 each_mask = pytest.mark.parametrize("case", ["nomask_c0", "padmask_c0"])

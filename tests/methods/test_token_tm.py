@@ -13,9 +13,9 @@ from tests.tiny import IMAGE_KINDS
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.trace import Needs, Site
 from whichtoken.models import ModelProbe, capture
-from whichtoken.targets import Goal
-from whichtoken.trace import Needs, Site
 
 Array = NDArray[np.float64]
 CLASS = 1

@@ -8,11 +8,11 @@ import torch
 from tests.tiny import KINDS, model_of
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.trace import Needs, Site, needs
 from whichtoken.errors import UndeclaredSite, UnsupportedModel
 from whichtoken.lrp import C21, CP_LRP
 from whichtoken.models import Batch, capture, window_row
-from whichtoken.targets import Goal
-from whichtoken.trace import Needs, Site, needs
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = ["It is very slow.", "The actors were wonderful, but naïve 😀."]

@@ -9,10 +9,10 @@ import torch
 from tests.tiny import KINDS, model_of, with_heads, with_references
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.registry import find, method_names, parse
+from whichtoken.core.trace import Method, Site, needs
 from whichtoken.models import Batch, capture, window_row
-from whichtoken.registry import find, method_names, parse
-from whichtoken.targets import Goal
-from whichtoken.trace import Method, Site, needs
 
 PAD = {"gpt2": "<|endoftext|>", "llama": "<unk>", "qwen2": "<|endoftext|>"}  # of GPT-2 and Qwen2 also the end of a text
 ASKING: list[str | Method] = [

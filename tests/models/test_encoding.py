@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.tiny import KINDS, MAX_TOKENS, model_of
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
 from whichtoken.errors import BadInput, BadSetting
 from whichtoken.models import Document, ModelProbe, batches, capture, window_row
-from whichtoken.targets import Goal
 
 SubjectOf = Callable[..., wt.Subject]
 LONG = "The actors were wonderful, but the plot was dull and the music forgettable. " * 6

@@ -12,9 +12,9 @@ from tests.tiny import MAX_TOKENS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch, NotFinite, UnknownName, UsageError
-from whichtoken.models import heads
-from whichtoken.models.heads import strongest
-from whichtoken.syntax import Parsed, Sentence
+from whichtoken.heads import Parsed, Sentence
+from whichtoken.heads import build as heads
+from whichtoken.heads.build import strongest
 
 SubjectOf = Callable[..., wt.Subject]
 both = pytest.mark.parametrize("kind", ["bert", "gpt2"])

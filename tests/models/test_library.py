@@ -16,7 +16,7 @@ from tests.tiny import CORPUS, KINDS, MAX_TOKENS, WORDS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName
-from whichtoken.models.library import TEXTS_AT_ONCE
+from whichtoken.references.build import TEXTS_AT_ONCE
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [f"{a} {b} {c}" for a in WORDS[:12] for b in WORDS[5:13] for c in ("film", "plot was slow")]
@@ -99,7 +99,7 @@ def test_the_order_is_drawn_from_the_seed_and_the_chunk_does_not_matter(monkeypa
     other = build(n=3, gamma=0.05, seed=1)
     assert first.digest == again.digest != other.digest
     assert first.references == again.references
-    monkeypatch.setattr("whichtoken.models.library.TEXTS_AT_ONCE", 7)
+    monkeypatch.setattr("whichtoken.references.build.TEXTS_AT_ONCE", 7)
     chunked = build(n=3, gamma=0.05)
     assert chunked.n_scanned == first.n_scanned
     assert [texts_of(chunked, c) for c in (0, 1)] == [texts_of(first, c) for c in (0, 1)]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.tiny import KINDS, model_of
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.perturb import Delete, Fillers, Mask, Pad
 from whichtoken.errors import BadSetting, NotFinite
 from whichtoken.models import ModelProbe, window_row
-from whichtoken.perturb import Delete, Fillers, Mask, Pad
-from whichtoken.targets import Goal
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = ["It is very slow.", "The actors were wonderful, but naïve 😀."]

@@ -9,9 +9,9 @@ from tests.tiny import KINDS
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
 from whichtoken.models import Batch, ModelProbe, architectures, window_row
 from whichtoken.models.architectures import ARCHITECTURES
-from whichtoken.targets import Goal
 
 TEXTS = ["The actors were wonderful, but slow.", "It is a rare film", "dull"]
 CUTTING = sorted(name for name in KINDS if ARCHITECTURES[name].positions_in_embeddings)

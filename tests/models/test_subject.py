@@ -10,8 +10,8 @@ from tests.tiny import KINDS, MAX_TOKENS, model_of, wordpiece
 from transformers import BertConfig, BertForMaskedLM, BertModel, T5Config, T5ForSequenceClassification
 
 import whichtoken as wt
+from whichtoken.core.objectives import Link
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
-from whichtoken.targets import Link
 
 SubjectOf = Callable[..., wt.Subject]
 SMALL = {"vocab_size": 200, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}

@@ -10,13 +10,13 @@ from tests.tiny import IMAGE_KINDS, KINDS, image_model_of, images, with_heads
 from torch import Tensor
 
 import whichtoken as wt
+from whichtoken.core.objectives import Goal
+from whichtoken.core.registry import find, method_names, parse
+from whichtoken.core.trace import Method, Needs, Scores, Site, Trace, needs, passes
 from whichtoken.errors import BadInput, UnsupportedModel
 from whichtoken.lrp import C21
 from whichtoken.models import ModelProbe, capture
 from whichtoken.models.architectures import ARCHITECTURES
-from whichtoken.registry import find, method_names, parse
-from whichtoken.targets import Goal
-from whichtoken.trace import Method, Needs, Scores, Site, Trace, needs, passes
 
 PREFIX = {"vit": 1, "deit": 2, "deit with teacher": 2, "dinov2": 1, "dinov2 with swiglu": 1, "dinov2_with_registers": 3}
 each_kind = pytest.mark.parametrize("kind", IMAGE_KINDS)

@@ -395,7 +395,7 @@ def test_an_error_while_saving_leaves_nothing_behind(tmp_path: Path, monkeypatch
     def full(*_: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("whichtoken.references.files.save_file", full)
+    monkeypatch.setattr("whichtoken.references.store.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         wt.save_references(make(n=2), tmp_path / "library")
     assert os.listdir(tmp_path) == ["library"]

@@ -7,7 +7,7 @@ from tests.syntax.corpus import conllu
 
 import whichtoken as wt
 from whichtoken.errors import BadInput
-from whichtoken.syntax import Sentence
+from whichtoken.heads import Sentence
 
 
 def read(folder: Path, text: str, name: str = "c.conllu") -> list[Sentence]:

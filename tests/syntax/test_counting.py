@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.syntax.corpus import CORPUS, MUSIC, SHORT, SLOW, sentence
 
-from whichtoken.syntax import HeadRule, Sentence, Tally, align, kept
-from whichtoken.syntax.counting import Pointers
+from whichtoken.heads import HeadRule, Sentence, Tally, align, kept
+from whichtoken.heads.count import Pointers
 from whichtoken.words import Span
 
 LAYERS, HEADS = 2, 3

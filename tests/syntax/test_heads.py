@@ -12,8 +12,8 @@ from tests.syntax.test_counting import HEADS, LAYERS, tallied
 
 import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadSetting, LibraryMismatch, UsageError
-from whichtoken.syntax import HeadRule, all_heads, read_heads
-from whichtoken.syntax.files import from_json, to_json
+from whichtoken.heads import HeadRule, all_heads, read_heads
+from whichtoken.heads.store import from_json, to_json
 
 
 def mask(**rule: Any) -> wt.HeadMask:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from whichtoken.bench.stats import interval
-from whichtoken.bench.summary import Cells, Values, cells_of, costs, lines_of, tested
+from whichtoken.bench.table import Cells, Values, cells_of, costs, lines_of, tested
 from whichtoken.errors import BadArtifact
-from whichtoken.ranks import recall_at_k
+from whichtoken.metrics.ranks import recall_at_k
 from whichtoken.tables import BenchTable, Cell, Column
 
 UNIT = "question"

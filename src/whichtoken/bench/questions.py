@@ -15,22 +15,22 @@ from random import Random
 from typing import Any, Literal
 
 from whichtoken.bench.counted import Count, Counted, CountedPart, read_counted, rows_of, summarise_counts
-from whichtoken.bench.files import Folder
-from whichtoken.bench.running import in_parts, made_with
-from whichtoken.bench.usual import usual_methods
+from whichtoken.bench.folder import Folder
+from whichtoken.bench.run import in_parts, made_with
+from whichtoken.bench.selection import usual_methods
+from whichtoken.core.objectives import Part, Span
+from whichtoken.core.registry import chosen_methods, method
+from whichtoken.core.trace import Method
 from whichtoken.data import check_texts
 from whichtoken.errors import BadInput, UsageError
 from whichtoken.explaining import explain
 from whichtoken.explaining.questions import answer_tokens
+from whichtoken.metrics.ranks import precision_at_k
 from whichtoken.models import Subject, Task
-from whichtoken.ranks import precision_at_k
 from whichtoken.records import Attribution
-from whichtoken.registry import chosen_methods, method
+from whichtoken.settings import build
 from whichtoken.squad import Question, read_squad
 from whichtoken.tables import BenchTable
-from whichtoken.targets import Part, Span
-from whichtoken.trace import Method
-from whichtoken.typed import build
 
 CONTROLS = ("random",)
 DEAR = ("refined-noise",)  # a search for each question, and measures by deletion are not in this table

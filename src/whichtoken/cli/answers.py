@@ -16,13 +16,13 @@ from whichtoken.catalogue import catalogue
 from whichtoken.cli.heads import NO_HEADS
 from whichtoken.cli.inputs import Given, Images, Texts, parsed_settings
 from whichtoken.errors import BadInput, NotFinite, UnknownName, UsageError
-from whichtoken.metrics import METRICS, WIDER, Metric, Wider, aopc
+from whichtoken.metrics.curves import METRICS, WIDER, Metric, Wider, aopc
 from whichtoken.records import Attribution, Curve
 from whichtoken.render.rows import visible
 from whichtoken.render.terminal import table_view
 
 if TYPE_CHECKING:
-    from whichtoken.bench.choosing import Choice
+    from whichtoken.bench.auto import Choice
     from whichtoken.cli.bench import BenchCall
     from whichtoken.models import Subject
     from whichtoken.references import ReferenceLibrary
@@ -97,17 +97,17 @@ def _refused(subject: "Subject", methods: Sequence[Any]) -> dict[str, str]:
 
 def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
     """Methods that ask for references, or heads, and find none."""
-    from whichtoken.bench.usual import lacks
+    from whichtoken.bench.selection import lacks
 
     return [method for method in methods if lacks(subject, method, what)]
 
 
 def explained(subject: "Subject", texts: Given, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
     """Errors name a text as the user knows it, by file and row; an image by its file."""
+    from whichtoken.core.trace import Ask
     from whichtoken.explaining import explain_each
     from whichtoken.explaining.calls import check_answers
     from whichtoken.explaining.images import each_image
-    from whichtoken.trace import Ask
 
     asking = [method for method in asked.methods if Ask.HEADS in method.needs.asks]
     if asking and subject.heads is not None and not subject.heads.n_selected:
@@ -130,8 +130,8 @@ def explained(subject: "Subject", texts: Given, asked: Asked) -> Iterator[Mappin
 def build_library(subject: "Subject", source: Path, out: Path, options: "Building") -> "ReferenceLibrary":
     from dataclasses import fields
 
-    from whichtoken.models.library import build_references
     from whichtoken.references import Recipe
+    from whichtoken.references.build import build_references
 
     settings = parsed_settings(options.settings)
     known = ["preset", *(f.name for f in fields(Recipe))]
@@ -206,7 +206,7 @@ def auto(subject: "Subject", texts: Given, benchmark: Path | None) -> "Choice":
     """The method that did best for this model, and why; said, because it may take a while to find out."""
     if isinstance(texts, Images):
         raise UsageError("--method auto chooses by what methods do on texts; for images name methods")
-    from whichtoken.bench.choosing import best_method
+    from whichtoken.bench.auto import best_method
 
     choice = best_method(subject, texts, benchmark)
     say(f"auto: {choice.why}")
@@ -226,7 +226,7 @@ def with_reason(
 
 def check_bench(out: Path | None) -> None:
     if out is not None:
-        from whichtoken.bench.files import check_tools
+        from whichtoken.bench.folder import check_tools
 
         check_tools()
 
@@ -278,8 +278,8 @@ def metric_list() -> RenderableType:
 
 
 def model_page(subject: "Subject") -> RenderableType:
+    from whichtoken.core.registry import method, method_names
     from whichtoken.models import Task
-    from whichtoken.registry import method, method_names
 
     config, names = subject.model.config, method_names()
     if subject.task is Task.IMAGES:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console, RenderableType
 
 import whichtoken
+from whichtoken.atomic_write import check_writable
 from whichtoken.cli import answers, inputs
 from whichtoken.cli.bench import BenchCall, benchmark, call_from, changes_of, gates
 from whichtoken.cli.heads import NO_HEADS, Corpus, rule_settings, shipped
@@ -15,7 +16,6 @@ from whichtoken.cli.outputs import FORMATS, put, read_results, sink_of, write_re
 from whichtoken.cli.run import INTERRUPTED
 from whichtoken.errors import UsageError
 from whichtoken.render.rows import Look, visible
-from whichtoken.writing import check_writable
 
 LINE = 200  # characters
 DEBUG = "An error is one line; add --debug to see where it comes from."
@@ -373,7 +373,7 @@ def heads_show(
     file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Picture to write: png, svg or pdf.")] = None,
 ) -> None:
-    from whichtoken.syntax import read_heads
+    from whichtoken.heads import read_heads
 
     mask = shipped() if file is None else read_heads(file)
     if out is not None:

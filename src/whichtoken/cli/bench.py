@@ -11,7 +11,7 @@ from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
 from whichtoken.tables import BenchTable, in_order
 
 if TYPE_CHECKING:
-    from whichtoken.bench.protocols import Protocol
+    from whichtoken.bench.protocol import Protocol
     from whichtoken.bench.questions import QuestionProtocol
     from whichtoken.models import Subject
 
@@ -75,7 +75,7 @@ class BenchCall:
             raise UsageError(f"{listed}: for texts; --task qa counts the tokens of answers, so leave that out")
 
     def made(self) -> "Protocol":
-        from whichtoken.bench.protocols import protocol
+        from whichtoken.bench.protocol import protocol
 
         return protocol(self.protocol, **self.changes)
 
@@ -86,7 +86,7 @@ class BenchCall:
 
     def metrics(self) -> tuple[str, ...]:
         """What --fail-under may name: the first words of columns. An error if a word of the protocol is wrong."""
-        from whichtoken.bench.protocols import METRIC_NAMES
+        from whichtoken.bench.protocol import METRIC_NAMES
 
         if self.task == "qa":
             k = self.made_for_questions().k
@@ -105,7 +105,7 @@ class BenchCall:
 
 def call_from(path: Path, sample: int | None) -> BenchCall:
     """That of a `spec.json`, to make the same benchmark again."""
-    from whichtoken.bench.files import read_spec
+    from whichtoken.bench.folder import read_spec
 
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
@@ -125,10 +125,10 @@ def call_from(path: Path, sample: int | None) -> BenchCall:
 
 
 def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTable:
-    from whichtoken.bench.files import Folder, draw_variants
-    from whichtoken.bench.imported import read_given
-    from whichtoken.bench.measuring import Bench
-    from whichtoken.bench.running import gather, run
+    from whichtoken.bench.external import read_given
+    from whichtoken.bench.folder import Folder, draw_variants
+    from whichtoken.bench.measure import Bench
+    from whichtoken.bench.run import gather, run
     from whichtoken.data import Example, read_examples
 
     if call.task == "qa":
@@ -155,7 +155,7 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTab
 
 
 def _questions(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTable:
-    from whichtoken.bench.files import Folder
+    from whichtoken.bench.folder import Folder
     from whichtoken.bench.questions import gather_questions, question_bench, run_questions
 
     bench = question_bench(subject, chosen(call, subject, ()).values(), call.made_for_questions())
@@ -164,11 +164,11 @@ def _questions(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTa
 
 def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[str, Any]:
     """By the name that tables show; `given`: names of what was scored elsewhere."""
-    from whichtoken.ablations import ablation
     from whichtoken.bench import questions
-    from whichtoken.bench.summary import CONTROLS
-    from whichtoken.bench.usual import able, usual_methods
-    from whichtoken.registry import method
+    from whichtoken.bench.selection import able, usual_methods
+    from whichtoken.bench.table import CONTROLS
+    from whichtoken.core.registry import method
+    from whichtoken.reproduce.ablations import ablation
 
     if call.ablation is not None:
         return ablation(call.ablation, subject, call.train)

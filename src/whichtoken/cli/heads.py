@@ -9,7 +9,7 @@ from whichtoken.cli.inputs import parsed_settings
 from whichtoken.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from whichtoken.syntax import HeadMask, Sentence
+    from whichtoken.heads import HeadMask, Sentence
 
 NO_HEADS = (
     "no head qualifies: Mask-LRP then passes relevance through residual connections only, and its scores will all be "
@@ -40,15 +40,15 @@ class Corpus:
         return ", ".join(path.name for path in self.conllu or ([self.text] if self.text else []))
 
     def sentences(self) -> "Iterable[Sentence]":
-        from whichtoken.syntax import parse_texts, read_conllu
-        from whichtoken.syntax.parser import PIPELINE
+        from whichtoken.heads import parse_texts, read_conllu
+        from whichtoken.heads.spacy import PIPELINE
 
         return read_conllu(*self.conllu) if self.text is None else parse_texts(self.text, self.pipeline or PIPELINE)
 
 
 def rule_settings(words: Sequence[str]) -> dict[str, object]:
     """Checked by name before a model is loaded; their values by `build_heads`."""
-    from whichtoken.syntax import HeadRule
+    from whichtoken.heads import HeadRule
 
     settings, known = parsed_settings(words), [f.name for f in fields(HeadRule)]
     for setting in settings:
@@ -59,7 +59,7 @@ def rule_settings(words: Sequence[str]) -> dict[str, object]:
 
 def shipped() -> "HeadMask":
     """That of the model that comes with whichtoken."""
+    from whichtoken.heads import read_heads
     from whichtoken.models.loading import DEFAULT, DEFAULT_HEADS
-    from whichtoken.syntax import read_heads
 
     return read_heads(DEFAULT / DEFAULT_HEADS)

@@ -143,7 +143,7 @@ def parsed_settings(words: Sequence[str]) -> dict[str, Any]:
 
 def built_methods(names: str, words: Sequence[str]) -> list[Any]:
     """`attcat,gae@repo`, or `all`; each with those of the settings that it has."""
-    from whichtoken.registry import method_names, parse
+    from whichtoken.core.registry import method_names, parse
 
     settings = parsed_settings(words)
     wanted = method_names() if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
@@ -162,7 +162,7 @@ def built_methods(names: str, words: Sequence[str]) -> list[Any]:
 
 def wanted_target(target: str | None, against: str | None) -> Any:
     """A label by name or index; with `against`, one rather than the other."""
-    from whichtoken.targets import Contrast
+    from whichtoken.core.objectives import Contrast
 
     if against is not None and target is None:
         raise UsageError("--against needs --target: the label that is explained, rather than this one")

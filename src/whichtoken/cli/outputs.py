@@ -13,10 +13,10 @@ from typing import IO, Any
 
 from rich.console import Console
 
+from whichtoken.atomic_write import check_writable, opened_whole, write_whole
 from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
 from whichtoken.records import Attribution
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
-from whichtoken.writing import check_writable, opened_whole, write_whole
 
 FORMATS = ("terminal", "json", "jsonl", "html", "latex", "figure")
 ENDINGS = {

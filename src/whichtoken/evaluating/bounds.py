@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from whichtoken.core.removal_steps import steps_of
 from whichtoken.errors import BadSetting
 from whichtoken.evaluating.curves import Plan, units_of
 from whichtoken.evaluating.inputs import Text
-from whichtoken.grids import steps_of
 
 EXACT = 8  # units: 256 sets
 WIDTH = 3

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from whichtoken.core.perturb import Delete, Perturbation
+from whichtoken.core.removal_steps import Steps, steps_of
 from whichtoken.errors import BadSetting
 from whichtoken.evaluating.inputs import Text, as_text, perturbation_of
-from whichtoken.grids import Steps, steps_of
 from whichtoken.models import Answers, Subject
-from whichtoken.perturb import Delete, Perturbation
 from whichtoken.records import Attribution, Curve, Order
 
 Level = Literal["token", "word"]

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from whichtoken.core.objectives import label_index
+from whichtoken.core.removal_steps import Steps, steps_of
 from whichtoken.errors import BadInput, BadSetting, NotFinite
-from whichtoken.grids import Steps, steps_of
 from whichtoken.models import Subject
 from whichtoken.models.images import black as black_of
 from whichtoken.records import Attribution
-from whichtoken.targets import label_index
 from whichtoken.vision.maps import Map, pixel_map
 from whichtoken.vision.pixels import Fill, Of, PixelCurves, PixelGrid, PixelOrder, removal_order, without_pixels
 

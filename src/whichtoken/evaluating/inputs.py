@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from whichtoken.core.objectives import Goal
+from whichtoken.core.perturb import PERTURBATIONS, Mask, Pad, Perturbation
 from whichtoken.errors import UnsupportedModel, UsageError
 from whichtoken.models import Answers, ModelProbe, Subject, Task, window_row
 from whichtoken.models.architectures import Readout
-from whichtoken.perturb import PERTURBATIONS, Mask, Pad, Perturbation
 from whichtoken.records import Attribution
-from whichtoken.targets import Goal
 from whichtoken.words import word_groups
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
+from whichtoken.core.objectives import Span, Target, as_target
+from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput, UsageError
 from whichtoken.explaining.images import each_image
 from whichtoken.explaining.questions import each_question, question_job
@@ -11,8 +13,6 @@ from whichtoken.explaining.scoring import work_of
 from whichtoken.explaining.texts import each_text, text_job
 from whichtoken.models import Answers, LongTexts, Subject, Task, as_inputs
 from whichtoken.records import Attribution
-from whichtoken.targets import Span, Target, as_target
-from whichtoken.trace import Method
 
 
 def explain(

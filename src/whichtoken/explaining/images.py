@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from whichtoken.core.objectives import Target, as_target, check_target, resolve
+from whichtoken.core.trace import Ask, Method
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.explaining.scoring import BatchScores, Scored, Work, in_chunks, made_by, score_batch, work_of
 from whichtoken.models import Batch, Subject, Task, batches
 from whichtoken.models.architectures import PREFIXES
 from whichtoken.models.images import Prepared, as_images, png_of, prepare, seen
 from whichtoken.records import Attribution, Picture
-from whichtoken.targets import Target, as_target, check_target, resolve
-from whichtoken.trace import Ask, Method
 
 IMAGES_AT_ONCE = 16
 IMAGE_SUBJECT = "a Subject of an image classifier: wt.Subject(model, None)"

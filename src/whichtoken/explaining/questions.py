@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whichtoken.core.objectives import Part, Span, SpanGoal, as_span, best_span
 from whichtoken.errors import BadInput
 from whichtoken.explaining.scoring import Scored, Work, check_logits, in_chunks, made_by, score_batch, token_fields
 from whichtoken.explaining.texts import at_once, check_long
 from whichtoken.models import CONTEXT, Document, LongTexts, batches, window_row
 from whichtoken.records import Attribution
-from whichtoken.targets import Part, Span, SpanGoal, as_span, best_span
 
 Side = Literal["sum", "start", "end"]
 SIDES: Mapping[Part, tuple[Side, ...]] = {

@@ -9,11 +9,12 @@ from typing import Any
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from whichtoken.core.objectives import AnyGoal, any_goal
+from whichtoken.core.registry import chosen_methods
+from whichtoken.core.trace import Method, Needs, Site, Trace, View, passes, written
 from whichtoken.errors import BadSetting, NotFinite
 from whichtoken.models import Answers, Batch, Document, ModelProbe, Subject, capture
-from whichtoken.registry import chosen_methods
-from whichtoken.targets import AnyGoal, any_goal
-from whichtoken.trace import Method, Needs, Site, Trace, View, passes, written
+from whichtoken.references.build import library_of_texts
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of attention: 0.5 GB in float32, a few times that in a pass
@@ -88,7 +89,7 @@ def score_batch(work: Work, batch: Batch, numbers: Sequence[int], choose: Callab
     trace = capture(work.subject, batch, choose, work.passes[View()])
     check_logits(work.subject, batch, numbers, trace.logits)
     goal, logits = choose(trace.logits), trace.logits
-    probe = ModelProbe(work.subject, batch, goal, answers=work.answers)
+    probe = ModelProbe(work.subject, batch, goal, answers=work.answers, library_of=library_of_texts)
     scored = _score_view(work, View(), trace, probe, _Asked(numbers, perf_counter() - start, work.layers))
     for view in [view for view in work.passes if view != View()]:
         del trace  # two views need not be in memory together

@@ -7,12 +7,12 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from whichtoken.core.objectives import Goal, Predicted, Target, check_target, resolve
+from whichtoken.core.trace import Ask
 from whichtoken.errors import BadSetting
 from whichtoken.explaining.scoring import Scored, Work, check_logits, in_chunks, made_by, score_batch, token_fields
 from whichtoken.models import Document, LongTexts, Row, batches, window_row
 from whichtoken.records import Attribution
-from whichtoken.targets import Goal, Predicted, Target, check_target, resolve
-from whichtoken.trace import Ask
 
 TEXTS_AT_ONCE = 128  # that are encoded and sorted by length together, so that any number can be asked for
 SLOW_AT_ONCE = 16  # where a method asks much of the model: results come, and can be kept, more often

@@ -20,13 +20,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from whichtoken.contrast import Align, Choice, no_overlaps, overlaps
+from whichtoken.core.ops import attended_gradient, layer_dot
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.errors import BadSetting
-from whichtoken.ops import attended_gradient, layer_dot
 from whichtoken.references import ReferenceLibrary
-from whichtoken.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.references.contrast import Align, Choice, no_overlaps, overlaps
+from whichtoken.references.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
 
 
 @register

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.lrp import CP_LRP, CP_LRP_GRADIENT, RuleSet
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
 @register

@@ -15,9 +15,9 @@ from typing import ClassVar
 
 import torch
 
-from whichtoken.ops import own_entry
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.core.ops import own_entry
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
 @register

@@ -17,9 +17,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from whichtoken.ops import token_dot
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.core.ops import token_dot
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
 @register

@@ -18,11 +18,11 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from whichtoken.core.ops import Rolling, own_entry, relevance_rollout
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.heads import HeadMask
 from whichtoken.lrp import C21, Gates, divide
-from whichtoken.ops import Rolling, own_entry, relevance_rollout
-from whichtoken.registry import register
-from whichtoken.syntax import HeadMask
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 HOW = "None, or a HeadMask as wt.load_heads returns it; on the command line, --heads FILE"
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Trace
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
 
 
 @register

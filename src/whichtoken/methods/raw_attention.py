@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from whichtoken.ops import Rows, own_entry, read_rows, readout_row
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.core.ops import Rows, own_entry, read_rows, readout_row
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
 @register

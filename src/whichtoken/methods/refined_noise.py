@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from whichtoken.core.ops import attended_gradient, layer_dot
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.methods.contrast_cat import ContrastCAT
-from whichtoken.ops import attended_gradient, layer_dot
-from whichtoken.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.references.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
 
 
 @register

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from whichtoken.ops import Rows, from_layer, normalise_rows, own_entry, product_row, read_rows, with_residual
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.core.ops import Rows, from_layer, normalise_rows, own_entry, product_row, read_rows, with_residual
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
 @register

@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from whichtoken.ops import minmax, read_alone
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.core.ops import minmax, read_alone
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 ROUNDS = 20  # of k-means, at most
 

@@ -25,9 +25,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from whichtoken.ops import own_entry, readout_row
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
+from whichtoken.core.ops import own_entry, readout_row
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 EPSILON = 1e-8
 Reading = Literal["transform", "stream"]

@@ -16,10 +16,10 @@ from typing import ClassVar, Literal
 
 import torch
 
+from whichtoken.core.ops import Rolling, from_layer, own_entry, read_alone, relevance_rollout
+from whichtoken.core.registry import register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.lrp import C21
-from whichtoken.ops import Rolling, from_layer, own_entry, read_alone, relevance_rollout
-from whichtoken.registry import register
-from whichtoken.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
 @register

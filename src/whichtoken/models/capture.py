@@ -12,16 +12,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from whichtoken.core.objectives import AnyGoal, Goal, SpanGoal
+from whichtoken.core.trace import Needs, Site, Trace
 from whichtoken.errors import UnsupportedModel, UsageError
 from whichtoken.lrp import RuleSet, propagating, spread
 from whichtoken.lrp.pixels import embedded
 from whichtoken.models.attention import Tap, tapped
+from whichtoken.models.block_hooks import SITES as INTERIOR
+from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
-from whichtoken.models.interior import SITES as INTERIOR
-from whichtoken.models.interior import Interior
 from whichtoken.models.subject import Subject, check_eval
-from whichtoken.targets import AnyGoal, Goal, SpanGoal
-from whichtoken.trace import Needs, Site, Trace
 
 Choose = Callable[[Tensor], AnyGoal]  # from logits to what is explained
 

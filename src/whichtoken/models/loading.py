@@ -19,12 +19,12 @@ from transformers import (
 from transformers.utils import logging
 
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.heads import HeadMask, read_heads
 from whichtoken.models.architectures import ARCHITECTURES
 from whichtoken.models.images import check_pillow
 from whichtoken.models.subject import Subject
 from whichtoken.models.tasks import QUESTION_HEAD, Task
 from whichtoken.references import ReferenceLibrary, read
-from whichtoken.syntax import HeadMask, read_heads
 
 DEFAULT = Path(__file__).parents[1] / "assets" / "default"
 DEFAULT_NAME = "whichtoken-default"

@@ -1,6 +1,6 @@
 """The questions a method may ask about its batch after the pass: `Probe` of a real model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -9,17 +9,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.errors import BadSetting, NoHeads, NotFinite, UsageError
-from whichtoken.models.answers import Answers
+from whichtoken.core.objectives import AnyGoal, SpanGoal
+from whichtoken.core.perturb import Delete, Mask, Pad, Perturbation
+from whichtoken.core.trace import Needs, Site, Trace, needs
+from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UsageError
+from whichtoken.heads import HeadMask
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Row, batches
-from whichtoken.models.library import library_for
+from whichtoken.models.logit_cache import Answers
 from whichtoken.models.subject import Subject
-from whichtoken.perturb import Delete, Mask, Pad, Perturbation
 from whichtoken.references import ReferenceLibrary
-from whichtoken.syntax import HeadMask
-from whichtoken.targets import AnyGoal, SpanGoal
-from whichtoken.trace import Needs, Site, Trace, needs
 
 
 @dataclass
@@ -38,6 +37,7 @@ class ModelProbe:
     goal: AnyGoal
     perturbation: Perturbation = field(default_factory=Delete)
     answers: Answers | None = None  # to share with other probes; by default the probe's own
+    library_of: Callable[[Subject, Sequence[Any]], ReferenceLibrary] | None = None  # makes one of a method's own texts
     cost: Cost = field(default_factory=Cost, init=False, repr=False, compare=False)
 
     # Which sequence each pattern of each row leaves, worked out once.
@@ -142,7 +142,14 @@ class ModelProbe:
         return torch.tensor(counts, device=self.subject.device)
 
     def references(self, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
-        return library_for(self.subject, given)
+        library = self.subject.references if given is None else given
+        if library is None:
+            raise NoReferences(self.subject.title)
+        if not isinstance(library, ReferenceLibrary):
+            assert self.library_of is not None, "whoever lets methods bring texts says how a library is made of them"
+            return self.library_of(self.subject, library)
+        self.subject.check_library(library)
+        return library
 
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
         if getattr(self.subject.fillers, filler) is None:

@@ -16,16 +16,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from whichtoken.core.objectives import AnyGoal, Link, SpanGoal
+from whichtoken.core.perturb import Fillers
 from whichtoken.data import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
+from whichtoken.heads import HeadMask, read_heads
 from whichtoken.models.architectures import PREFIXES, Architecture, Readout, architecture_of
 from whichtoken.models.attention import attention_set
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_inputs, image_rows, pad_rows, tokenize
 from whichtoken.models.tasks import Task, task_of
-from whichtoken.perturb import Fillers
 from whichtoken.references import ReferenceLibrary, read
-from whichtoken.syntax import HeadMask, read_heads
-from whichtoken.targets import AnyGoal, Link, SpanGoal
 
 TOKENS_PER_BATCH = 8192
 CONTEXT = 1  # of the two texts of a question

@@ -1,9 +1,9 @@
 """Reference libraries: what they hold, how they are chosen, packed and stored. Models make them (models/library.py)."""
 
-from whichtoken.references.files import check_folder, read, save_references
 from whichtoken.references.library import Reference, ReferenceLibrary
 from whichtoken.references.packing import Activations, Packed, pack
 from whichtoken.references.recipe import PRESETS, Recipe
+from whichtoken.references.store import check_folder, read, save_references
 
 __all__ = [
     "PRESETS",

@@ -11,7 +11,7 @@ from torch import Tensor
 from whichtoken.errors import BadSetting, LibraryMismatch, UsageError
 from whichtoken.references.packing import Activations, Packed, pack
 from whichtoken.references.recipe import Recipe
-from whichtoken.typed import check_settings
+from whichtoken.settings import check_settings
 
 
 @dataclass(frozen=True)

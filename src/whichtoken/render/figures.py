@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
 from whichtoken.render import heads
 from whichtoken.render.palette import AGAINST, FOR, NEUTRAL, Colour, ink, ink_on, step_of
@@ -23,7 +24,6 @@ from whichtoken.render.rows import (
     layer_map,
     panels,
 )
-from whichtoken.writing import write_whole
 
 KINDS = (".png", ".svg", ".pdf")
 

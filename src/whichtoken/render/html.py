@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from whichtoken.atomic_write import write_whole
 from whichtoken.render.palette import STEPS, ink, shade, step_of
 from whichtoken.render.pictures import overlay_png, plain_png
 from whichtoken.render.rows import Level, Look, Results, panels, visible
-from whichtoken.writing import write_whole
 
 TEMPLATES = Path(__file__).parent / "templates"
 

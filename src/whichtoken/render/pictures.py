@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from whichtoken.atomic_write import write_whole
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.render.palette import AGAINST, FOR
 from whichtoken.render.rows import How, Look, Pictured, Row, Shown, check_how, panels
-from whichtoken.writing import write_whole
 
 SEEN = 224  # pixels: smaller images are enlarged, so that people can see them
 LARGEST = 10_000

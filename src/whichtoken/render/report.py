@@ -8,12 +8,12 @@ import base64
 from importlib.util import find_spec
 from pathlib import Path
 
+from whichtoken.atomic_write import write_whole
 from whichtoken.render import bench_table
 from whichtoken.render.charts import curves_figure
 from whichtoken.render.figures import drawn
 from whichtoken.render.html import environment, own, shade_rules
 from whichtoken.tables import BenchTable
-from whichtoken.writing import write_whole
 
 
 def to_report(table: BenchTable, path: str | Path | None = None) -> str:

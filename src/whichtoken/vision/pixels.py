@@ -66,7 +66,7 @@ def accuracy_auc(curves: PixelCurves) -> tuple[float, ...]:
 def aopc(curves: PixelCurves) -> tuple[float, ...]:
     """For each image the mean of p - p_k over all levels, the first (nothing removed, 0) included, as TokenTM has it.
 
-    Positive: higher is better. `whichtoken.metrics.aopc` leaves that level out: of `twentieths` it is 21/20 of this.
+    Positive: higher is better. `metrics.curves.aopc` leaves that level out: of `twentieths` it is 21/20 of this.
     """
     found = np.asarray(curves.probability, dtype=np.float64)
     return tuple((found[:, :1] - found).mean(1).tolist())

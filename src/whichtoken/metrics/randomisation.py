@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from whichtoken.ablations import ladder
+from whichtoken.core.registry import chosen_methods
+from whichtoken.core.trace import Ask, Method
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.explaining import explain
+from whichtoken.heads import HeadMask
+from whichtoken.metrics.ranks import kendall
 from whichtoken.models import Subject, Task, as_inputs
-from whichtoken.models.library import build_references
-from whichtoken.ranks import kendall
 from whichtoken.records import Attribution
-from whichtoken.registry import chosen_methods
-from whichtoken.syntax import HeadMask
-from whichtoken.trace import Ask, Method
+from whichtoken.references.build import build_references
+from whichtoken.reproduce.ablations import ladder
 
 
 @dataclass(frozen=True)

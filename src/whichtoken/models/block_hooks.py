@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whichtoken.core.trace import Site
 from whichtoken.errors import UnsupportedModel
 from whichtoken.lrp import Gates
 from whichtoken.models.subject import Subject
-from whichtoken.trace import Site
 
 SITES = frozenset({Site.CONTEXT, Site.PROJECTION, Site.ATTENDED, Site.NORM, Site.FORWARDED})
 

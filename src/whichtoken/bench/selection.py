@@ -1,8 +1,8 @@
 """Which methods a model can run, and which of them a benchmark runs unless told otherwise."""
 
+from whichtoken.core.registry import method, method_names
+from whichtoken.core.trace import Ask, Method
 from whichtoken.models import Subject
-from whichtoken.registry import method, method_names
-from whichtoken.trace import Ask, Method
 
 
 def usual_methods(subject: Subject) -> list[str]:

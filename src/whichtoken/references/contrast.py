@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from whichtoken.core.trace import Trace
 from whichtoken.errors import UsageError
 from whichtoken.references import ReferenceLibrary
-from whichtoken.trace import Trace
 
 Align = Literal["position", "length-matched"]
 

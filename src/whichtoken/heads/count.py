@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.syntax.heads import Counts, HeadStatistics, Relation, Shares
-from whichtoken.syntax.rule import HeadRule
-from whichtoken.syntax.sentence import Sentence
+from whichtoken.heads.mask import Counts, HeadStatistics, Relation, Shares
+from whichtoken.heads.rule import HeadRule
+from whichtoken.heads.sentence import Sentence
 from whichtoken.words import Span
 
 Pointers = NDArray[np.int64]  # layer head query: the key that gets most of the attention

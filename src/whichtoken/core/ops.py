@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from whichtoken.core.trace import Scores, Trace
 from whichtoken.errors import BadSetting
-from whichtoken.trace import Scores, Trace
 
 Axis = Literal["query", "key", "readout"]  # which token a query-key matrix is about
 Rows = Literal["readout", "all"]  # which queries of a query-key matrix are read

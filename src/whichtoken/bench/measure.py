@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from whichtoken.bench.imported import Given, GivenScores
-from whichtoken.bench.measured import Measured, Part, Scored
-from whichtoken.bench.protocols import Protocol
+from whichtoken.bench.external import Given, GivenScores
+from whichtoken.bench.protocol import Protocol
+from whichtoken.bench.results import Measured, Part, Scored
+from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput, UsageError
 from whichtoken.evaluating import Plan, Text, aopc_bounds, as_text, degrade_text
 from whichtoken.explaining import explain_with
+from whichtoken.metrics.ranks import agreement, kendall
 from whichtoken.models import Answers, Subject
 from whichtoken.models import Task as Answering
-from whichtoken.ranks import agreement, kendall
 from whichtoken.records import Attribution
-from whichtoken.trace import Method
 
 Results = Mapping[str, Attribution]
 

@@ -16,16 +16,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from whichtoken.atomic_write import check_writable
+from whichtoken.core.objectives import any_goal
+from whichtoken.core.trace import Site, needs
 from whichtoken.data import count_examples
 from whichtoken.errors import BadInput, BadSetting, NotFinite
+from whichtoken.heads import HeadMask, HeadRule, Sentence, Tally, align, kept, read_conllu, read_heads, save_heads
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Document, batches, window_row
 from whichtoken.models.subject import Subject
-from whichtoken.syntax import HeadMask, HeadRule, Sentence, Tally, align, kept, read_conllu, read_heads, save_heads
-from whichtoken.targets import any_goal
-from whichtoken.trace import Site, needs
-from whichtoken.typed import build
-from whichtoken.writing import check_writable
+from whichtoken.settings import build
 
 SENTENCES_AT_ONCE = 512  # that are sorted by length together
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32
@@ -43,7 +43,7 @@ def build_heads(
     """Which heads follow syntactic relations, and which look at a fixed position, in a parsed corpus.
 
     `sentences`: from `read_conllu` or `parse_texts`, or the path of a CoNLL-U file. `corpus`: its name, for the record.
-    `out`: the JSON file to write. `settings`: those of `whichtoken.syntax.HeadRule`.
+    `out`: the JSON file to write. `settings`: those of `whichtoken.heads.HeadRule`.
     """
     if not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")

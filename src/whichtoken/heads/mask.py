@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from whichtoken.errors import BadSetting, LibraryMismatch
-from whichtoken.syntax.rule import HeadRule
+from whichtoken.heads.rule import HeadRule
 
 Counts = tuple[tuple[int, ...], ...]  # layer head
 Flags = tuple[tuple[bool, ...], ...]  # layer head

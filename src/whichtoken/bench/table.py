@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from whichtoken.bench.measured import Measured, Scored
+from whichtoken.bench.results import Measured, Scored
 from whichtoken.bench.stats import RESAMPLES, SEED, cell, holm, paired_p
-from whichtoken.metrics import aopc, auc, log_odds, normalised, per_step, scaled_areas
+from whichtoken.metrics.curves import aopc, auc, log_odds, normalised, per_step, scaled_areas
 from whichtoken.records import Curve
 from whichtoken.tables import Agreement, BenchTable, Cell, Column, Line, Trend
 

@@ -8,17 +8,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from whichtoken.bench.files import read_table, table_json
-from whichtoken.bench.protocols import protocol
-from whichtoken.bench.running import compare
-from whichtoken.bench.usual import able, usual_methods
+from whichtoken.atomic_write import write_whole
+from whichtoken.bench.folder import read_table, table_json
+from whichtoken.bench.protocol import protocol
+from whichtoken.bench.run import compare
+from whichtoken.bench.selection import able, usual_methods
+from whichtoken.core.registry import method, method_names
 from whichtoken.data import read_examples
 from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.models import Subject
 from whichtoken.models.loading import DEFAULT
-from whichtoken.registry import method, method_names
 from whichtoken.tables import BenchTable, Line
-from whichtoken.writing import write_whole
 
 NORMALISED, PLAIN, MASKED = "normalised-aopc delete morf tenths", "aopc delete morf tenths", "aopc mask morf tenths"
 RANKED_BY = {NORMALISED: "normalised AOPC", PLAIN: "AOPC"}

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from whichtoken.atomic_write import write_whole
 from whichtoken.errors import BadArtifact, BadSetting
-from whichtoken.syntax.heads import HeadMask, HeadStatistics, Relation
-from whichtoken.syntax.rule import HeadRule
-from whichtoken.typed import has_type
-from whichtoken.writing import write_whole
+from whichtoken.heads.mask import HeadMask, HeadStatistics, Relation
+from whichtoken.heads.rule import HeadRule
+from whichtoken.settings import has_type
 
 SCHEMA = 1  # raised when a field changes its meaning
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from whichtoken.core.registry import method
+from whichtoken.core.trace import Method
 from whichtoken.data import BUFFER, Example, read_examples, shuffled
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
+from whichtoken.heads import HeadMask, all_heads, corrupt_heads, random_heads
 from whichtoken.models import Subject
-from whichtoken.models.library import build_references
 from whichtoken.references import ReferenceLibrary
-from whichtoken.registry import method
-from whichtoken.syntax import HeadMask, all_heads, corrupt_heads, random_heads
-from whichtoken.trace import Method
+from whichtoken.references.build import build_references
 
 GAMMAS = (0.1, 0.01, 0.001)
 NUMBERS = (0, 1, 2, 5, 10, 20, 30)

@@ -5,7 +5,7 @@ from typing import Any
 
 from whichtoken.data import check_texts, read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.syntax.sentence import Parsed, Sentence
+from whichtoken.heads.sentence import Parsed, Sentence
 
 PIPELINE = "en_core_web_sm"
 TEXTS_AT_ONCE = 64

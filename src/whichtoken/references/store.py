@@ -17,7 +17,7 @@ from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.references.library import Reference, ReferenceLibrary
 from whichtoken.references.packing import Packed
 from whichtoken.references.recipe import Recipe
-from whichtoken.typed import has_type
+from whichtoken.settings import has_type
 
 SCHEMA = 1  # raised when a field changes its meaning
 DESCRIPTION, ACTIVATIONS = "references.json", "activations.safetensors"

@@ -11,22 +11,22 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from whichtoken import __version__
-from whichtoken.bench import remarks
-from whichtoken.bench.files import Folder, P, Reader, T, curve_rows
-from whichtoken.bench.measured import Part, every_text, read_part
-from whichtoken.bench.measuring import Bench, Task, measure, plan_name
-from whichtoken.bench.protocols import PROTOCOLS, Protocol, protocol
-from whichtoken.bench.summary import Asked, summarise
-from whichtoken.bench.usual import usual_methods
+from whichtoken.bench import notes
+from whichtoken.bench.folder import Folder, P, Reader, T, curve_rows
+from whichtoken.bench.measure import Bench, Task, measure, plan_name
+from whichtoken.bench.protocol import PROTOCOLS, Protocol, protocol
+from whichtoken.bench.results import Part, every_text, read_part
+from whichtoken.bench.selection import usual_methods
+from whichtoken.bench.table import Asked, summarise
+from whichtoken.core.objectives import label_index
+from whichtoken.core.registry import chosen_methods
+from whichtoken.core.trace import Method, written
 from whichtoken.data import check_texts, read_examples
 from whichtoken.errors import BadInput, UnknownName
 from whichtoken.evaluating.inputs import check_perturbation, perturbation_of
 from whichtoken.models import Subject
-from whichtoken.registry import chosen_methods
+from whichtoken.settings import check_settings
 from whichtoken.tables import BenchTable
-from whichtoken.targets import label_index
-from whichtoken.trace import Method, written
-from whichtoken.typed import check_settings
 
 TEXTS_AT_ONCE, TOKENS_AT_ONCE = 16, 1024  # that are measured, and kept, together: what a killed run can lose
 
@@ -183,7 +183,7 @@ def table_of(bench: Bench, texts: Texts, parts: Sequence[Part]) -> BenchTable:
             ("model", bench.subject.title),
             ("revision", bench.subject.fingerprint()),
             ("texts", f"{len(measured)} of {texts.n_found}, of at least {how.min_tokens} tokens, seed {how.seed}"),
-            *remarks.facts(how, measured, parts),
+            *notes.facts(how, measured, parts),
         ),
-        notes=tuple(remarks.notes(table, measured)),
+        notes=tuple(notes.notes(table, measured)),
     )

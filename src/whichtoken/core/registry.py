@@ -5,9 +5,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from whichtoken.core.trace import Method
 from whichtoken.errors import BadSetting, UnknownName, UsageError
-from whichtoken.trace import Method
-from whichtoken.typed import build, check_settings
+from whichtoken.settings import build, check_settings
 
 ENTRY_POINTS = "whichtoken.methods"  # group in which other packages name modules that register methods
 

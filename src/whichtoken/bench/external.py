@@ -16,7 +16,7 @@ from typing import Any
 from whichtoken.data import check_texts, file_rows
 from whichtoken.errors import BadInput
 from whichtoken.models import Document, Subject
-from whichtoken.typed import has_type
+from whichtoken.settings import has_type
 
 Inputs = tuple[str, ...]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from whichtoken.bench.measured import Measured, Part
-from whichtoken.bench.protocols import Protocol
-from whichtoken.bench.summary import found_by_methods
+from whichtoken.bench.protocol import Protocol
+from whichtoken.bench.results import Measured, Part
+from whichtoken.bench.table import found_by_methods
 from whichtoken.tables import BenchTable
 
 

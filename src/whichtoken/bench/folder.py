@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from whichtoken.bench.measured import Measured
+from whichtoken.atomic_write import write_whole
+from whichtoken.bench.results import Measured
 from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.render.bench_table import markdown
 from whichtoken.tables import Agreement, BenchTable, Cell, Column, Line, Trend
-from whichtoken.writing import write_whole
 
 SCHEMA = 1
 SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"

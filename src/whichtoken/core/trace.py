@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import UndeclaredSite
+from whichtoken.heads import HeadMask
 from whichtoken.lrp import RuleSet
 from whichtoken.references import ReferenceLibrary
-from whichtoken.syntax import HeadMask
 
 
 class Site(StrEnum):

@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any, Literal, get_args
 
+from whichtoken.core.perturb import PERTURBATIONS
+from whichtoken.core.removal_steps import GRIDS
 from whichtoken.errors import BadSetting, UnknownName
 from whichtoken.evaluating import Plan
 from whichtoken.evaluating.curves import Level
 from whichtoken.evaluating.inputs import perturbation_of
-from whichtoken.grids import GRIDS
-from whichtoken.metrics import METRICS, WIDER
-from whichtoken.perturb import PERTURBATIONS
+from whichtoken.metrics.curves import METRICS, WIDER
 from whichtoken.records import Order
-from whichtoken.typed import build
+from whichtoken.settings import build
 
 METRIC_NAMES = (*METRICS, *WIDER)
 ERASER_METRICS = {"comprehensiveness": "morf", "sufficiency": "lerf"}  # and the order that each is measured on

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.ops import minmax_maps
-from whichtoken.trace import Probe, Trace
+from whichtoken.core.ops import minmax_maps
+from whichtoken.core.trace import Probe, Trace
 
 Steps = int | Literal["each"] | tuple[float, ...]
 STEPS_ALLOWED = {"least": 1, "shares": True}  # metadata of the methods' settings

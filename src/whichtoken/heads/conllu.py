@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whichtoken.data import decoded
 from whichtoken.errors import BadInput
-from whichtoken.syntax.sentence import Parsed, Sentence
+from whichtoken.heads.sentence import Parsed, Sentence
 from whichtoken.words import Span
 
 COLUMNS = 10

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from whichtoken.core.objectives import any_goal, label_index
+from whichtoken.core.trace import Needs, Site, View
 from whichtoken.data import BUFFER, Example, count_examples, read_examples, shuffled
-from whichtoken.errors import BadInput, BadSetting, NoReferences, NotFinite, UsageError
+from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Row, batches, window_row
-from whichtoken.models.shelf import Candidate, Shelf
 from whichtoken.models.subject import Subject
 from whichtoken.models.tasks import Task
 from whichtoken.references import (
@@ -35,9 +36,8 @@ from whichtoken.references import (
     read,
     save_references,
 )
-from whichtoken.targets import any_goal, label_index
-from whichtoken.trace import Needs, Site, View
-from whichtoken.typed import build
+from whichtoken.references.candidates import Candidate, Shelf
+from whichtoken.settings import build
 
 TEXTS_AT_ONCE = 256
 
@@ -86,15 +86,9 @@ def load_references(folder: str | Path, subject: Subject | None = None) -> Refer
     return library
 
 
-def library_for(subject: Subject, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
-    """The library given, one made of the given texts (and remembered), or the subject's own."""
-    if given is None and subject.references is None:
-        raise NoReferences(subject.title)
-    library = subject.references if given is None else given
-    if isinstance(library, ReferenceLibrary):
-        subject.check_library(library)
-        return library
-    texts = list(library or ())
+def library_of_texts(subject: Subject, given: Sequence[Any]) -> ReferenceLibrary:
+    """A library of these texts alone; remembered, so that the next batch need not make it again."""
+    texts = list(given)
     about = [subject.fingerprint(), id(subject.tokenizer), subject.max_tokens, texts]
     key = hashlib.sha256(repr(about).encode()).hexdigest()
     with subject.lock:

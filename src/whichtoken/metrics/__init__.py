@@ -1,0 +1,1 @@
+"""How good an explanation is: metrics of curves, of rankings, of what people marked; randomised models."""

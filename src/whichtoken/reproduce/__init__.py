@@ -1,0 +1,1 @@
+"""The papers' protocols and ablations, with the choices that only they need."""
