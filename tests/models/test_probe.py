@@ -1,7 +1,6 @@
 """Probe.keep: the probability of what is left, each distinct sequence asked once."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -109,22 +108,6 @@ def test_no_gradients_and_fused_attention(subject_of: SubjectOf) -> None:
     assert set(seen) == {(False, "sdpa")}
     assert not found.requires_grad
     assert subject.model.config._attn_implementation == "eager"
-
-
-def test_no_other_thread_can_pass_through_the_model_meanwhile(subject_of: SubjectOf) -> None:
-    """The attention implementation is switched for the pass; another thread would see it."""
-    subject = subject_of("bert")
-    probe = probe_of(subject, TEXTS)
-    free: list[bool] = []
-    with ThreadPoolExecutor(1) as other:
-
-        def watch(*_: object) -> None:
-            free.append(other.submit(subject.lock.acquire, blocking=False).result())
-
-        with subject.model.register_forward_hook(watch):
-            probe.keep(random_patterns(probe, 2))
-    assert free
-    assert not any(free)
 
 
 def test_batches_are_sorted_by_length_and_keep_the_budget(

@@ -151,12 +151,6 @@ def test_load_refuses_a_body_whose_head_was_never_trained(tmp_path: Path) -> Non
         wt.load(tmp_path)
 
 
-def test_two_subjects_of_one_model_share_a_lock() -> None:
-    model = model_of("bert")
-    assert wt.Subject(model, wordpiece()).lock is wt.Subject(model, wordpiece()).lock
-    assert wt.Subject(model, wordpiece()).lock is not wt.Subject(model_of("bert"), wordpiece()).lock
-
-
 def test_a_decoder_without_a_padding_token_is_read_one_text_at_a_time() -> None:
     tokenizer = KINDS["gpt2"].tokenizer()
     padless = wt.Subject(model_of("gpt2", pad_token_id=None), tokenizer)

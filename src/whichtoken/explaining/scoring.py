@@ -44,7 +44,7 @@ def work_of(subject: Subject, methods: Iterable[str | Method], layers: bool) -> 
     if not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
     chosen = chosen_methods(methods)
-    return Work(subject, chosen, passes(chosen.values()), layers, subject.fingerprint())
+    return Work(subject.twinned(), chosen, passes(chosen.values()), layers, subject.fingerprint())
 
 
 def _n_attentions(needs: Needs) -> int:

@@ -54,6 +54,7 @@ def build_heads(
         corpus, sentences = corpus or Path(sentences).name, read_conllu(sentences)
     if not isinstance(sentences, Iterable):
         raise BadInput(f"sentences is a {type(sentences).__name__}; expected a CoNLL-U file, or parsed sentences")
+    subject = subject.twinned()
     counted = _Counted(Tally(rule, subject.n_layers, subject.n_heads))
     with tqdm(total=count_examples(sentences), desc="reading heads", unit=" sentences", disable=None) as bar:
         for chunk in _chunks(iter(sentences)):

@@ -50,8 +50,7 @@ def randomised(subject: Subject, n_blocks: int, seed: int = 0) -> Subject:
     _check_subject(subject)
     _check_seed(seed)
     _check_n_blocks(subject, n_blocks)
-    with subject.lock:  # a pass on the model changes it for a moment
-        model = deepcopy(subject.model)
+    model = deepcopy(subject.model)
     what = f"head and {n_blocks} blocks" if n_blocks <= len(subject.blocks) else "everything"
     name = f"{subject.title}, {what} randomised with seed {seed}"
     made = replace(subject, model=model, name=name, revision="", references=None, heads=None)

@@ -40,10 +40,10 @@ _tap: ContextVar[Tap | None] = ContextVar("whichtoken_tap", default=None)
 
 @contextmanager
 def tapped(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
-    """Let `tap` see each attention of the forward passes inside; the model is as before afterwards."""
+    """Let `tap` see each attention of the forward passes inside. `model`: a twin, which keeps the implementation."""
     with ExitStack() as stack:
         if architecture.attention is None:
-            stack.enter_context(attention_set(model, NAME))
+            use_attention(model, NAME)
             token = _tap.set(tap)
             stack.callback(_tap.reset, token)
         else:
@@ -55,16 +55,11 @@ def tapped(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def attention_set(model: Any, name: str) -> Iterator[None]:
-    before = model.config._attn_implementation
-    model.set_attn_implementation(name)
-    try:
-        if model.config._attn_implementation != name:  # transformers only logs when a class does not let it
-            raise UnsupportedModel(f"{type(model).__name__} does not let its attention implementation be set")
-        yield
-    finally:
-        model.set_attn_implementation(before)
+def use_attention(model: Any, name: str) -> None:
+    if model.config._attn_implementation != name:
+        model.set_attn_implementation(name)
+    if model.config._attn_implementation != name:  # transformers only logs when a class does not let it
+        raise UnsupportedModel(f"{type(model).__name__} does not let its attention implementation be set")
 
 
 def _attend(

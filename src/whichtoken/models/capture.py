@@ -1,4 +1,4 @@
-"""One forward and one backward over an unmodified model: the declared tensors, and nothing left behind.
+"""One forward and one backward over a twin of the model: the declared tensors.
 
 Relevance takes a forward and a backward of its own for each rule set.
 """
@@ -17,11 +17,11 @@ from whichtoken.core.trace import Needs, Site, Trace
 from whichtoken.errors import UnsupportedModel, UsageError
 from whichtoken.lrp import RuleSet, propagating, spread
 from whichtoken.lrp.pixels import embedded
-from whichtoken.models.attention import Tap, tapped
+from whichtoken.models.attention import Tap, tapped, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
 from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
-from whichtoken.models.subject import Subject, check_eval
+from whichtoken.models.subject import Subject
 
 Choose = Callable[[Tensor], AnyGoal]  # from logits to what is explained
 
@@ -37,6 +37,7 @@ def capture(
     block would read.
     """
     _check_pixels(needs, embeddings)
+    subject = subject.twinned()
     asked = _Asked(subject, batch, choose, needs.view.hide_special, embeddings)
     under = {
         rules: frozenset(s for r, s in needs.relevance if r == rules) for rules, _ in sorted(needs.relevance, key=str)
@@ -96,14 +97,11 @@ def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: 
     subject, sites = asked.subject, values | grads
     tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, asked.batch.special if asked.hide_special else None)
     seen, interior = _Seen(), Interior(sites & INTERIOR, None if rules is None else rules.gates)
-    check_eval(subject.model)
     if rules is not None and subject.model.dtype == torch.float16:
         raise UnsupportedModel("relevance underflows in float16; load the model in float32 or bfloat16")
     with ExitStack() as stack:
-        stack.enter_context(subject.lock)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
-        stack.enter_context(_frozen(subject.model))
         if Site.PIXELS in grads and subject.architecture.images:
             stack.enter_context(_pixel_leaf(subject, seen))
         else:
@@ -115,10 +113,12 @@ def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: 
             stack.enter_context(_block_inputs(subject.blocks, seen))
         # Eager attention is ours with another softmax: in float64 some models' own rounds to float32 and lets the
         # padding of ModernBERT become NaN.
-        eager = subject.model.config._attn_implementation == "eager"
+        eager = subject.own_attention == "eager"
         tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
         if tapping:
             stack.enter_context(tapped(subject.model, subject.architecture, tap))
+        else:
+            use_attention(subject.model, subject.own_attention)
         with nullcontext() if rules is None else propagating(subject.model, rules):
             logits = subject.forward(asked.batch)
         found = _found(seen, tap, interior)
@@ -140,19 +140,6 @@ class _Seen:
     embeddings: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)  # of blocks, in order of calls
     outputs: list[Tensor] = field(default_factory=list)
-
-
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    """No gradients for weights: nobody asked for them, and they double the products of a backward."""
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        for parameter in learning:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in learning:
-            parameter.requires_grad_(True)
 
 
 @contextmanager

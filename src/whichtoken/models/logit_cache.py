@@ -29,6 +29,9 @@ class Answers:
     tally: Tally = field(default_factory=Tally, compare=False)
     _known: dict[Row, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subject", self.subject.twinned())
+
     def __call__(self, rows: Sequence[Row]) -> Float[Tensor, "n label"]:
         """Of a classifier."""
         if not rows:

@@ -3,12 +3,12 @@
 import hashlib
 import inspect
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,16 +22,17 @@ from whichtoken.data import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.heads import HeadMask, read_heads
 from whichtoken.models.architectures import PREFIXES, Architecture, Readout, architecture_of
-from whichtoken.models.attention import attention_set
+from whichtoken.models.attention import use_attention
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_inputs, image_rows, pad_rows, tokenize
 from whichtoken.models.tasks import Task, task_of
+from whichtoken.models.twin import twin_of
 from whichtoken.references import ReferenceLibrary, read
 
 TOKENS_PER_BATCH = 8192
 CONTEXT = 1  # of the two texts of a question
 ANSWER = "answer"  # the one label of a model that answers questions
 
-_locks: WeakKeyDictionary[Any, RLock] = WeakKeyDictionary()  # of models and of tokenizers
+_tokenizing: WeakKeyDictionary[Any, Lock] = WeakKeyDictionary()  # of tokenizers
 _hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # what was hashed, and its hash
 _making_locks = Lock()
 
@@ -40,7 +41,8 @@ _making_locks = Lock()
 class Subject:
     """A classifier of texts or images, or a model that answers questions, to ask about.
 
-    Safe to use from several threads: passes take turns per model.
+    Passes run on a twin of the model (`twinned`), so the model itself is never touched and may be called, or trained,
+    by other threads meanwhile.
     """
 
     model: Any
@@ -50,6 +52,7 @@ class Subject:
     max_tokens: int | None = None  # a limit below the model's own
     references: ReferenceLibrary | None = None  # for methods that contrast with reference texts
     heads: HeadMask | None = None  # for methods that propagate through chosen heads only
+    origin: Any = field(default=None, repr=False)  # of a twin: the user's model
 
     def __post_init__(self) -> None:
         check_eval(self.model)
@@ -146,10 +149,11 @@ class Subject:
         alone = config.num_labels == 1 or config.problem_type == "multi_label_classification"
         return Link.SIGMOID if alone else Link.SOFTMAX
 
-    @property
-    def lock(self) -> RLock:
-        """One per model, so two subjects of one model take turns too."""
-        return _lock_of(self.model)
+    def twinned(self) -> "Subject":
+        """The same on a twin of the model, which passes may hook and switch as they need; a twin stays itself."""
+        if self.origin is not None:
+            return self
+        return replace(self, model=twin_of(self.model), revision=self.fingerprint(), origin=self.model)
 
     @property
     def device(self) -> torch.device:
@@ -266,7 +270,7 @@ class Subject:
         return one
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
-        """Logits, of questions batch 2 token; hold the lock and set gradients as wanted."""
+        """Logits, of questions batch 2 token; set gradients as wanted."""
         output = self.model(**self._inputs(batch), return_dict=True)
         if self.task is Task.QUESTIONS:
             ends = torch.stack([output.start_logits, output.end_logits], 1)
@@ -295,14 +299,18 @@ class Subject:
         self, batch: Batch, embeddings: Float[Tensor, "batch token dim"] | None = None
     ) -> Float[Tensor, "batch *label"]:
         """Without gradients, and with fused attention where the model has it; on other embeddings, if given."""
-        check_eval(self.model)
+        twin = self.twinned()
         with ExitStack() as stack:
-            stack.enter_context(self.lock)
             stack.enter_context(torch.no_grad())
-            stack.enter_context(_fused(self.model))
+            use_attention(twin.model, "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention)
             if embeddings is not None:
-                stack.enter_context(self.embeddings.register_forward_hook(lambda *_: embeddings))
-            return self.forward(batch)
+                stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: embeddings))
+            return twin.forward(batch)
+
+    @property
+    def own_attention(self) -> str:
+        """The attention implementation that the user's model has."""
+        return str((self.model if self.origin is None else self.origin).config._attn_implementation)
 
     @cached_property
     def _readout_kind(self) -> Readout:
@@ -337,24 +345,15 @@ def check_eval(model: nn.Module) -> None:
         raise UsageError(f"the model is in training mode (module {noisy}), so it answers at random; call model.eval()")
 
 
-@contextmanager
-def _fused(model: Any) -> Iterator[None]:
-    if not getattr(model, "_supports_sdpa", False):
-        yield
-        return
-    with attention_set(model, "sdpa"):
-        yield
-
-
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     """Rows and columns, which a configuration writes once where they are equal."""
     rows, columns = (size, size) if isinstance(size, int) else size
     return rows, columns
 
 
-def _lock_of(thing: Any) -> RLock:
+def _lock_of(tokenizer: Any) -> Lock:
     with _making_locks:
-        return _locks.setdefault(thing, RLock())
+        return _tokenizing.setdefault(tokenizer, Lock())
 
 
 def _config_text(model: Any) -> str:

@@ -68,7 +68,7 @@ def build_references(
     if out is not None:
         check_folder(out)
     examples = read_examples(texts, labels, columns)
-    library = _library(subject, recipe, examples, count_examples(texts))
+    library = _library(subject.twinned(), recipe, examples, count_examples(texts))
     if empty := [label for label, found in zip(library.labels, library.references, strict=True) if not found]:
         warnings.warn(f"no references for {', '.join(empty)}: nothing can be explained for that class", stacklevel=2)
     if out is not None:
@@ -91,12 +91,12 @@ def library_of_texts(subject: Subject, given: Sequence[Any]) -> ReferenceLibrary
     texts = list(given)
     about = [subject.fingerprint(), id(subject.tokenizer), subject.max_tokens, texts]
     key = hashlib.sha256(repr(about).encode()).hexdigest()
-    with subject.lock:
-        known = _samples.setdefault(subject.model, {})
-        known[key] = known.pop(key) if key in known else _sample(subject, texts)  # the latest used last
-        for old in list(known)[:-SAMPLES_KEPT]:
-            del known[old]
-        return known[key]
+    known = _samples.setdefault(subject.origin or subject.model, {})
+    library = known.pop(key, None) or _sample(subject, texts)
+    known[key] = library  # the latest used last
+    for old in list(known)[:-SAMPLES_KEPT]:
+        known.pop(old, None)
+    return library
 
 
 def _sample(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrary:
