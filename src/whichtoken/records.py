@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from whichtoken.errors import BadArtifact, UsageError
-from whichtoken.render.rows import How
 from whichtoken.settings import has_type
 from whichtoken.words import Span, Word, words_of
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  # raised when a field changes its meaning
 PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins; then come 8 bytes, width and height
+How = Literal["bilinear", "patch"]  # scores of patches on an image: smooth between them, or patch by patch
 
 
 @dataclass(frozen=True)
