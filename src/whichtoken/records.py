@@ -66,7 +66,7 @@ class Attribution:
 
     def words(self) -> tuple[Word, ...]:
         """Words as slices of the texts; scores summed over their tokens, special tokens left out."""
-        return words_of(self, self.scores)
+        return words_of(self.texts, self.spans, self.sequences, self.word_ids, self.scores)
 
     def grid(self) -> tuple[tuple[float, ...], ...]:
         """The scores of an image's patches, row by row."""

@@ -201,7 +201,7 @@ def _pieces(shown: Attribution, scores: Sequence[float], level: Level) -> list[t
         return [(" ", t, s) for t, s in zip(shown.tokens[last:], scores[last:], strict=True)]
     if level == "token":
         return [(" " if i else "", t, s) for i, (t, s) in enumerate(zip(shown.tokens, scores, strict=True))]
-    words = words_of(shown, scores)
+    words = words_of(shown.texts, shown.spans, shown.sequences, shown.word_ids, scores)
     found, end, sequence = [], 0, 0
     for word in words:
         if word.sequence != sequence:
