@@ -19,10 +19,9 @@ each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.rel
 # named itself.
 LEVELS = [
     {"errors"},
-    {"settings", "words", "data", "squad", "atomic_write", "tables", "core/__init__", "core/removal_steps"},
-    {"render"},
-    {"records", "core/objectives", "references", "heads", "lrp"},
-    {"core/trace", "metrics", "vision"},
+    {"settings", "words", "data", "squad", "atomic_write", "core/__init__", "core/removal_steps"},
+    {"records", "tables", "core/objectives", "references", "heads", "lrp"},
+    {"core/trace", "metrics", "vision", "render"},
     {"core/registry"},
     {"core/ops", "core/perturb", "references/contrast", "catalogue"},
     {"references/refinement"},
@@ -35,6 +34,9 @@ LEVELS = [
     {"__init__", "__main__"},
 ]
 LEVEL = {name: number for number, row in enumerate(LEVELS) for name in row}
+# The only import that may point the other way, and only inside functions: an Attribution offers pictures of itself
+# (`to_html`, `_repr_html_`), so records.py imports render when one is asked for. Loading records does not load render.
+LATE = ("records", "render")
 # The only part, or file, that may import a package.
 DOORS = {
     "transformers": ("models",),
@@ -80,13 +82,17 @@ def part_of(path: Path) -> str:
     return next(str(part) for part in (relative, *relative.parents) if str(part) in LEVEL)
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports_of(path: Path) -> Iterator[tuple[str, bool]]:
+    """Modules, and whether the import stands inside a function."""
+    tree = ast.parse(path.read_text())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    late = {node for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name, node in late) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            yield node.module or ""
+            yield node.module or "", node in late
 
 
 def part_named(module: str) -> str:
@@ -102,15 +108,16 @@ def test_every_level_is_there() -> None:
 @each_file
 def test_imports_point_one_way(path: Path) -> None:
     mine = part_of(path)
-    for name in imports_of(path):
+    for name, late in imports_of(path):
         if name.startswith("whichtoken."):
             theirs = part_named(name)
-            assert theirs == mine or LEVEL[theirs] < LEVEL[mine], f"{mine} imports {name}"
+            allowed = theirs == mine or LEVEL[theirs] < LEVEL[mine] or (late and (mine, theirs) == LATE)
+            assert allowed, f"{mine} imports {name}"
 
 
 @each_file
 def test_heavy_packages_enter_by_one_door(path: Path) -> None:
-    for name in imports_of(path):
+    for name, _ in imports_of(path):
         doors = DOORS.get(name.split(".")[0])
         relative = path.relative_to(PACKAGE)
         here = (relative.parts[0], str(relative))

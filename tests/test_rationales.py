@@ -1,12 +1,13 @@
 """Agreement with human rationales: reading them, and ERASER's metrics by hand and against a slow rewrite."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.render.shown import FINE
 
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.metrics.plausibility import (
@@ -22,24 +23,25 @@ from whichtoken.metrics.plausibility import (
     token_f1,
     top_tokens,
 )
+from whichtoken.records import Attribution
 
 TREE = r"(1 (3 (2 -LRB-) (4 (3 funny) (2 -RRB-))) (1 (2 and\/or) (0 (1 not) (2 \*\*\*))))"
 POSITIONS = st.sets(st.integers(0, 9))
 SCORED = st.lists(st.tuples(st.integers(-2, 2), st.booleans()), min_size=1, max_size=12)
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """What `plausibility` reads of an attribution."""
+def attribution_of(
+    texts: tuple[str, ...],
+    spans: tuple[tuple[int, int] | None, ...],
+    sequences: tuple[int | None, ...],
+    scores: tuple[float, ...],
+) -> Attribution:
+    """An attribution to "positive" whose tokens are named by their positions."""
+    names, no_ids = tuple(str(i) for i in range(len(spans))), (None,) * len(spans)
+    return replace(FINE, texts=texts, tokens=names, spans=spans, sequences=sequences, word_ids=no_ids, scores=scores)
 
-    texts: tuple[str, ...]
-    spans: tuple[tuple[int, int] | None, ...]
-    sequences: tuple[int | None, ...]
-    scores: tuple[float, ...]
-    label: str = "positive"
 
-
-def special(*texts: str, scores: tuple[float, ...]) -> Tokens:
+def special(*texts: str, scores: tuple[float, ...]) -> Attribution:
     """A token for each word, and one that is special at the start of each text and at the end."""
     spans: list[tuple[int, int] | None] = []
     sequences: list[int | None] = []
@@ -49,7 +51,7 @@ def special(*texts: str, scores: tuple[float, ...]) -> Tokens:
             spans.append((start, start + len(word)))
             sequences.append(sequence)
             start += len(word) + 1
-    return Tokens(texts, (*spans, None), (*sequences, None), scores)
+    return attribution_of(texts, (*spans, None), (*sequences, None), scores)
 
 
 def written(folder: Path, text: str, name: str = "dev.txt") -> Path:
@@ -233,7 +235,7 @@ def test_texts_without_a_rationale_do_not_lower_how_many_are_chosen() -> None:
 
 
 def test_a_token_beside_a_rationale_is_not_gold() -> None:
-    pieces = Tokens(("unfunny",), ((0, 2), (2, 5), (5, 7)), (0, 0, 0), (3.0, 2.0, 1.0))
+    pieces = attribution_of(("unfunny",), ((0, 2), (2, 5), (5, 7)), (0, 0, 0), (3.0, 2.0, 1.0))
     found = plausibility([pieces], [Rationale(pieces.texts, ((0, 2, 5),))])
     assert found == [Plausibility(0.0, 0.0, 0.25)]  # ranked second: (0, 1) (0, 0) (1, 1/2)
 

@@ -117,6 +117,6 @@ def test_a_text_of_nothing_but_white_space_tokens_is_one_word() -> None:
 def test_the_tokens_of_each_word_are_those_that_its_score_sums(tokenizer: object) -> None:
     texts = ("A rare, charming  film. Didn't 電影 \U0001f600 ", "very slow")
     found = document(tokenizer, *texts)
-    groups = word_groups(found)
+    groups = word_groups(found.texts, found.spans, found.sequences, found.word_ids)
     assert [sum(2.0**i for i in group) for group in groups] == [w.score for w in join_words(texts, pieces_of(found))]
     assert sorted(i for group in groups for i in group) == [i for i, s in enumerate(found.sequences) if s is not None]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from whichtoken.errors import BadArtifact, UsageError
-from whichtoken.render.rows import How
 from whichtoken.settings import has_type
 from whichtoken.words import Span, Word, words_of
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  # raised when a field changes its meaning
 PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins; then come 8 bytes, width and height
+How = Literal["bilinear", "patch"]  # scores of patches on an image: smooth between them, or patch by patch
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Attribution:
 
     def words(self) -> tuple[Word, ...]:
         """Words as slices of the texts; scores summed over their tokens, special tokens left out."""
-        return words_of(self, self.scores)
+        return words_of(self.texts, self.spans, self.sequences, self.word_ids, self.scores)
 
     def grid(self) -> tuple[tuple[float, ...], ...]:
         """The scores of an image's patches, row by row."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 Span = tuple[int, int]  # character offsets into one text: start, end
 APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}"
@@ -28,31 +27,31 @@ class Piece:
     score: float
 
 
-class Tokenized(Protocol):
-    """Texts and where their tokens lie; `Attribution` is one."""
+def words_of(
+    texts: Sequence[str],
+    spans: Sequence[Span | None],
+    sequences: Sequence[int | None],
+    word_ids: Sequence[int | None],
+    scores: Sequence[float],
+) -> tuple[Word, ...]:
+    """Sum the scores of each word's tokens; special tokens are left out.
 
-    @property
-    def texts(self) -> tuple[str, ...]: ...
-    @property
-    def sequences(self) -> tuple[int | None, ...]: ...
-    @property
-    def word_ids(self) -> tuple[int | None, ...]: ...
-    @property
-    def spans(self) -> tuple[Span | None, ...]: ...
-
-
-def words_of(tokenized: Tokenized, scores: Sequence[float]) -> tuple[Word, ...]:
-    """Words with the scores of their tokens, one for each token, summed; special tokens left out."""
-    tokens = zip(tokenized.sequences, tokenized.word_ids, tokenized.spans, scores, strict=True)
-    pieces = [Piece(s, word, span, score) for s, word, span, score in tokens if s is not None and span]
-    return join_words(tokenized.texts, pieces)
+    The arguments are the fields of an `Attribution`; all but `texts` have one entry for each token.
+    """
+    tokens = zip(sequences, word_ids, spans, scores, strict=True)
+    return join_words(texts, [Piece(s, word, span, score) for s, word, span, score in tokens if s is not None and span])
 
 
-def word_groups(tokenized: Tokenized) -> tuple[tuple[int, ...], ...]:
-    """The tokens of each word, by position; special tokens are in none."""
-    tokens = enumerate(zip(tokenized.sequences, tokenized.word_ids, tokenized.spans, strict=True))
+def word_groups(
+    texts: Sequence[str],
+    spans: Sequence[Span | None],
+    sequences: Sequence[int | None],
+    word_ids: Sequence[int | None],
+) -> tuple[tuple[int, ...], ...]:
+    """List the positions of each word's tokens; special tokens belong to no word. Arguments as in `words_of`."""
+    tokens = enumerate(zip(sequences, word_ids, spans, strict=True))
     pieces = [Piece(s, word, span, position) for position, (s, word, span) in tokens if s is not None and span]
-    return tuple(tuple(int(piece.score) for piece in group) for _, group in _groups(tokenized.texts, pieces))
+    return tuple(tuple(int(piece.score) for piece in group) for _, group in _groups(texts, pieces))
 
 
 def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...]:

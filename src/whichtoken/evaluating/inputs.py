@@ -67,7 +67,8 @@ def as_text(attributions: Sequence[Attribution], answers: Answers) -> Text:
         raise UsageError("these attributions have other tokens than the model reads at once; explain without windows")
     _goal(subject, first.label)
     content = tuple(i for i, sequence in enumerate(first.sequences) if sequence is not None)
-    return Text(first, answers, content, word_groups(first))
+    words = word_groups(first.texts, first.spans, first.sequences, first.word_ids)
+    return Text(first, answers, content, words)
 
 
 def perturbation_of(how: str | Perturbation) -> Perturbation:

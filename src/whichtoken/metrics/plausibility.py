@@ -10,12 +10,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from whichtoken.data import decoded
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.records import Attribution
 from whichtoken.words import Span
 
 NEUTRAL = 2  # of the sentiments 0 (very negative) to 4 (very positive)
@@ -69,21 +70,6 @@ class Plausibility:
     auprc: float
 
 
-class Scored(Protocol):
-    """Tokens with scores for a label; `Attribution` is one."""
-
-    @property
-    def texts(self) -> tuple[str, ...]: ...
-    @property
-    def spans(self) -> tuple[Span | None, ...]: ...
-    @property
-    def sequences(self) -> tuple[int | None, ...]: ...
-    @property
-    def scores(self) -> tuple[float, ...]: ...
-    @property
-    def label(self) -> str: ...
-
-
 def read_sst_trees(path: str | Path, split: str | None = None) -> Iterator[SentimentTree]:
     """The trees of a file, one on each line, read as they are asked for; with a `split`, of `path`/`split`.txt.
 
@@ -109,7 +95,7 @@ def sst_rationale(tree: SentimentTree, label: str | int) -> Rationale:
     return Rationale((tree.text,), tuple(spans), label)
 
 
-def plausibility(attributions: Sequence[Scored], rationales: Sequence[Rationale]) -> list[Plausibility | None]:
+def plausibility(attributions: Sequence[Attribution], rationales: Sequence[Rationale]) -> list[Plausibility | None]:
     """How far each attribution agrees with its rationale; None where no token lies in one, so that means leave it out.
 
     Special tokens do not count. A text's highest tokens are chosen, at least one: as many as the mean share of tokens
@@ -178,19 +164,19 @@ def auprc(scores: Sequence[float], gold: Collection[int]) -> float:
     return float(np.trapezoid([1.0, *precision], [0.0, *recall]))
 
 
-def _measured(attribution: Scored, tokens: Sequence[int], gold: Collection[int], k: int) -> Plausibility:
+def _measured(attribution: Attribution, tokens: Sequence[int], gold: Collection[int], k: int) -> Plausibility:
     scores = [attribution.scores[position] for position in tokens]
     chosen = [tokens[i] for i in top_tokens(scores, k)]
     marked = [i for i, position in enumerate(tokens) if position in gold]
     return Plausibility(token_f1(chosen, gold), iou_f1(runs(chosen), runs(gold)), auprc(scores, marked))
 
 
-def _content(attribution: Scored) -> list[int]:
+def _content(attribution: Attribution) -> list[int]:
     places = zip(attribution.sequences, attribution.spans, strict=True)
     return [i for i, (sequence, span) in enumerate(places) if sequence is not None and span is not None]
 
 
-def _gold(attribution: Scored, rationale: Rationale) -> set[int]:
+def _gold(attribution: Attribution, rationale: Rationale) -> set[int]:
     """Positions of the tokens that share a character with the rationale."""
     if attribution.texts != rationale.texts:
         raise UsageError(

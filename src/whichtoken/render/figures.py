@@ -9,21 +9,12 @@ import numpy as np
 
 from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
+from whichtoken.heads.mask import HeadMask
+from whichtoken.records import Attribution
 from whichtoken.render import heads
 from whichtoken.render.palette import AGAINST, FOR, NEUTRAL, Colour, ink, ink_on, step_of
 from whichtoken.render.pictures import overlay, plain, to_image
-from whichtoken.render.rows import (
-    IMAGES_IN_FIGURE,
-    Level,
-    Look,
-    Panel,
-    Results,
-    Row,
-    Shown,
-    grouped,
-    layer_map,
-    panels,
-)
+from whichtoken.render.rows import IMAGES_IN_FIGURE, Level, Look, Panel, Results, Row, grouped, layer_map, panels
 
 KINDS = (".png", ".svg", ".pdf")
 
@@ -88,7 +79,7 @@ def _line(panel: Panel) -> list[tuple[str, Row | None]]:
     return [(f"{panel.label}  {panel.probability:.1%}", None), *rows, *layers]
 
 
-def plot_layers(attribution: Shown, path: str | Path, *, level: Level = "word") -> Path:
+def plot_layers(attribution: Attribution, path: str | Path, *, level: Level = "word") -> Path:
     """One method, a line for each layer and one for their sum. Needs `explain(..., layers=True)`."""
     found = layer_map(attribution.method, attribution, level)
     if attribution.picture is not None:
@@ -97,9 +88,9 @@ def plot_layers(attribution: Shown, path: str | Path, *, level: Level = "word") 
     return _save(found.rows, title, path, line_before_last=True)
 
 
-def plot_heads(mask: heads.Shown, path: str | Path) -> Path:
+def plot_heads(mask: HeadMask, path: str | Path) -> Path:
     """Which heads are syntactic, positional or both: a square for each, layer by layer."""
-    if not hasattr(mask, "reasons"):
+    if not isinstance(mask, HeadMask):
         raise UsageError(f"a {type(mask).__name__} is no head mask; wt.build_heads and wt.load_heads give one")
     where = checked(path)
     return written(_squares(mask), where)
@@ -157,7 +148,7 @@ def _scale() -> Any:
     return ScalarMappable(Normalize(-1, 1), for_and_against())
 
 
-def _squares(mask: heads.Shown) -> Any:
+def _squares(mask: HeadMask) -> Any:
     found = heads.kinds(mask)
     n_layers, n_heads = len(found), len(found[0])
     size = 0.34 if max(n_layers, n_heads) <= 16 else 0.2  # inches of a square

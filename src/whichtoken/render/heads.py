@@ -1,37 +1,13 @@
 """What pictures of head masks show: a kind for each head, and what the corpus said of relations. No torch."""
 
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from whichtoken.render.palette import Colour
 from whichtoken.render.rows import visible
 
-
-class Shown(Protocol):
-    """What can be drawn: `HeadMask` is one."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def syntactic(self) -> Sequence[Sequence[int]]: ...
-    @property
-    def positional(self) -> Sequence[Sequence[int]]: ...
-    @property
-    def added(self) -> Sequence[Sequence[bool]]: ...
-    @property
-    def n_selected(self) -> int: ...
-    @property
-    def n_syntactic(self) -> int: ...
-    @property
-    def n_positional(self) -> int: ...
-    @property
-    def rule(self) -> Any: ...
-    @property
-    def statistics(self) -> Any: ...
-    def reasons(self) -> Sequence[Any]: ...
+if TYPE_CHECKING:  # the package imports numpy, and `whichtoken --help` need not wait for that
+    from whichtoken.heads.mask import HeadMask
 
 
 class Kind(StrEnum):
@@ -53,7 +29,7 @@ COLOURS: dict[Kind, Colour] = {
 }
 
 
-def kinds(mask: Shown) -> list[list[Kind]]:
+def kinds(mask: "HeadMask") -> list[list[Kind]]:
     """layer head"""
     grids = zip(mask.syntactic, mask.positional, mask.added, strict=True)
     return [[_kind(*marks) for marks in zip(*rows, strict=True)] for rows in grids]
@@ -65,13 +41,13 @@ def _kind(syntactic: int, positional: int, added: bool) -> Kind:
     return Kind.ADDED if added else Kind.NEITHER
 
 
-def present(mask: Shown) -> list[Kind]:
+def present(mask: "HeadMask") -> list[Kind]:
     """What a legend has to say: the paper's four, and `added` where there is that."""
     found = {kind for row in kinds(mask) for kind in row}
     return [kind for kind in Kind if kind is not Kind.ADDED or kind in found]
 
 
-def title(mask: Shown, between: str = " ") -> str:
+def title(mask: "HeadMask", between: str = " ") -> str:
     """`between` its two halves."""
     total = sum(len(row) for row in mask.syntactic)
     made = "" if mask.origin == "measured" else f", {mask.origin}"
@@ -79,7 +55,7 @@ def title(mask: Shown, between: str = " ") -> str:
     return f"{visible(mask.model)}: {mask.n_selected} of {total} heads{between}({reasons}){visible(made)}"
 
 
-def corpus_line(mask: Shown) -> str:
+def corpus_line(mask: "HeadMask") -> str:
     """What was read."""
     found = mask.statistics
     if found is None:
@@ -96,7 +72,7 @@ RELATIONS = ("relation", "occurrences", "measured", "usual place", "its share", 
 REASONS = ("head", "points to", "share", "needed")
 
 
-def relation_rows(mask: Shown) -> list[tuple[str, ...]]:
+def relation_rows(mask: "HeadMask") -> list[tuple[str, ...]]:
     """Under the titles RELATIONS."""
     if mask.statistics is None:
         return []
@@ -114,7 +90,7 @@ def relation_rows(mask: Shown) -> list[tuple[str, ...]]:
     return rows
 
 
-def reason_rows(mask: Shown) -> list[tuple[str, ...]]:
+def reason_rows(mask: "HeadMask") -> list[tuple[str, ...]]:
     """Under the titles REASONS."""
     return [
         (place(one.layer, one.head), visible(one.what), f"{one.share:.3f}", f"> {one.needed:.3f}")

@@ -11,8 +11,9 @@ import numpy as np
 
 from whichtoken.atomic_write import write_whole
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
+from whichtoken.records import Attribution, How, Picture
 from whichtoken.render.palette import AGAINST, FOR
-from whichtoken.render.rows import How, Look, Pictured, Row, Shown, check_how, panels
+from whichtoken.render.rows import Look, Row, check_how, panels
 
 SEEN = 224  # pixels: smaller images are enlarged, so that people can see them
 LARGEST = 10_000
@@ -23,9 +24,9 @@ DARKEST = 96  # of 255: on black, orange would be brown and weak scores invisibl
 Array = np.ndarray[Any, Any]
 
 
-def to_image(shown: Shown, path: str | Path | None = None, how: How = "bilinear", size: int | None = None) -> Any:
+def to_image(shown: Attribution, path: str | Path | None = None, how: How = "bilinear", size: int | None = None) -> Any:
     """A PIL image of one attribution, also written to `path` as PNG; `Attribution.to_image` says more."""
-    if not isinstance(shown, Shown) or shown.picture is None:
+    if shown.picture is None:
         raise UsageError("this attribution is of a text; to_html, to_latex and plot_methods show texts")
     if path is not None and Path(path).suffix.lower() != ".png":
         raise UsageError(f"{path}: the image is written as PNG; give the file the ending .png")
@@ -48,7 +49,7 @@ def overlay(row: Row, how: How = "bilinear", size: int | None = None) -> Any:
     return _image().fromarray(np.rint(ground * (1 - strength) + colours * strength).astype(np.uint8))
 
 
-def plain(picture: Pictured, size: int | None = None) -> Any:
+def plain(picture: Picture, size: int | None = None) -> Any:
     """The image itself. Enlarged, its pixels stay squares: more than that the model has not seen."""
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST):
         raise BadSetting("size", size, f"None, or a number of pixels, 1 to {LARGEST}")
@@ -72,7 +73,7 @@ def overlay_png(row: Row, how: How = "bilinear") -> str:
     return base64.b64encode(_png(overlay(row, how))).decode()
 
 
-def plain_png(picture: Pictured) -> str:
+def plain_png(picture: Picture) -> str:
     return base64.b64encode(_png(plain(picture))).decode()
 
 

@@ -5,72 +5,20 @@ Here scores become shares of the strongest and texts become safe to print; nothi
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, get_args
 
 from whichtoken.errors import BadSetting, UsageError
-from whichtoken.words import Tokenized, words_of
+from whichtoken.records import Attribution, How, Picture
+from whichtoken.words import words_of
 
 Level = Literal["word", "token"]
-How = Literal["bilinear", "patch"]  # scores of patches on an image: smooth between them, or patch by patch
 MINUS = "\N{MINUS SIGN}"
 IMAGES_IN_FIGURE = 24
 
 # Would reorder what stands around them, or break lines where none is.
 _TRAPS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF}
 
-
-class Pictured(Protocol):
-    """An image as the model saw it, and the grid of its patches, which are the last tokens; `Picture` is one."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def png(self) -> str: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def height(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def pixels(self) -> tuple[tuple[float, ...], ...]: ...
-
-
-@runtime_checkable
-class Shown(Tokenized, Protocol):
-    """What can be drawn: `Attribution` is one. (Records offer pictures of themselves, so pictures do not know them.)"""
-
-    @property
-    def tokens(self) -> tuple[str, ...]: ...
-    @property
-    def scores(self) -> tuple[float, ...]: ...
-    @property
-    def layers(self) -> tuple[tuple[float, ...], ...]: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def probability(self) -> float: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-    @property
-    def searched(self) -> bool: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def revision(self) -> str: ...
-    @property
-    def n_cut(self) -> int: ...
-    @property
-    def n_windows(self) -> int: ...
-    @property
-    def picture(self) -> Pictured | None: ...
-
-
-Results = Shown | Mapping[str, Shown] | Iterable[Shown | Mapping[str, Shown]]
+Results = Attribution | Mapping[str, Attribution] | Iterable[Attribution | Mapping[str, Attribution]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +60,7 @@ class Row:
     searched: bool = False
     remark: str = ""  # to stand beside it
     unit: str = ""  # of its scores, where these are no longer the method's own
-    picture: Pictured | None = None  # whose patches the cells are, row by row
+    picture: Picture | None = None  # whose patches the cells are, row by row
     fine: tuple[tuple[float, ...], ...] = ()  # shares of its pixels
 
     def strongest(self, count: int = 3) -> tuple[Cell, ...]:
@@ -140,7 +88,7 @@ class Panel:
     differences: tuple[Row, ...]
     layers: tuple[LayerMap, ...]
     notes: tuple[str, ...]
-    picture: Pictured | None = None
+    picture: Picture | None = None
 
 
 def panels(results: Results, look: Look) -> list[Panel]:
@@ -148,19 +96,19 @@ def panels(results: Results, look: Look) -> list[Panel]:
     return [_panel(group, look) for group in grouped(results)]
 
 
-def grouped(results: Results) -> list[dict[str, Shown]]:
+def grouped(results: Results) -> list[dict[str, Attribution]]:
     """For each text its attributions by name. Attributions of one text that follow one another belong together."""
-    if isinstance(results, Shown):
+    if isinstance(results, Attribution):
         return [{results.method: results}]
     if isinstance(results, Mapping):
         return [dict(results)] if results else []
-    found: list[dict[str, Shown]] = []
+    found: list[dict[str, Attribution]] = []
     open_group = False
     for item in results:
         if isinstance(item, Mapping):
             found.append(dict(item))
             open_group = False
-        elif not isinstance(item, Shown):
+        elif not isinstance(item, Attribution):
             raise UsageError(f"a {type(item).__name__} cannot be shown; expected what explain returns, or some of it")
         elif open_group and _together(list(found[-1].values()), item):
             found[-1][_free_name(item, found[-1])] = item
@@ -170,7 +118,7 @@ def grouped(results: Results) -> list[dict[str, Shown]]:
     return [group for group in found if group]
 
 
-def _together(group: Sequence[Shown], item: Shown) -> bool:
+def _together(group: Sequence[Attribution], item: Attribution) -> bool:
     """The same method with the same settings again is the next row of a file that has a text twice."""
     same = all(getattr(group[0], key) == getattr(item, key) for key in ("texts", "label", "model", "revision"))
     images = [None if one.picture is None else (one.picture.source, one.picture.png) for one in (group[0], item)]
@@ -178,7 +126,7 @@ def _together(group: Sequence[Shown], item: Shown) -> bool:
     return same and all((one.method, one.settings) != (item.method, item.settings) for one in group)
 
 
-def _free_name(item: Shown, taken: Mapping[str, Shown]) -> str:
+def _free_name(item: Attribution, taken: Mapping[str, Attribution]) -> str:
     if item.method not in taken:
         return item.method
     theirs = taken[item.method].settings
@@ -186,7 +134,7 @@ def _free_name(item: Shown, taken: Mapping[str, Shown]) -> str:
     return f"{item.method}({', '.join(changed)})"
 
 
-def _panel(group: Mapping[str, Shown], look: Look) -> Panel:
+def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
     first = next(iter(group.values()))
     rows = tuple(_row(name, shown, look) for name, shown in group.items())
     differences = tuple(difference(rows[0], row) for row in rows[1:]) if look.differences else ()
@@ -203,7 +151,7 @@ def _panel(group: Mapping[str, Shown], look: Look) -> Panel:
     )
 
 
-def _row(name: str, shown: Shown, look: Look) -> Row:
+def _row(name: str, shown: Attribution, look: Look) -> Row:
     return Row(
         visible(name),
         cells(shown, look.level),
@@ -222,13 +170,13 @@ def _fine(pixels: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(max(-1.0, min(1.0, score / strongest)) for score in row) for row in pixels)
 
 
-def _about(shown: Shown) -> str:
+def _about(shown: Attribution) -> str:
     settings = ", ".join(f"{key} {value}" for key, value in shown.settings.items())
     made = f"{shown.method} ({settings})" if settings else shown.method
     return f"{made} on {shown.model}, revision {shown.revision[:19]}"
 
 
-def _notes(shown: Shown) -> tuple[str, ...]:
+def _notes(shown: Attribution) -> tuple[str, ...]:
     notes = []
     if shown.n_cut:
         notes.append(f"{shown.n_cut} tokens were cut: the text is longer than the model reads")
@@ -238,7 +186,7 @@ def _notes(shown: Shown) -> tuple[str, ...]:
 
 
 def cells(
-    shown: Shown, level: Level, scores: Sequence[float] | None = None, strongest: float = 0.0
+    shown: Attribution, level: Level, scores: Sequence[float] | None = None, strongest: float = 0.0
 ) -> tuple[Cell, ...]:
     """`scores`: others than the attribution's own. `strongest`: what shares are of, by default the row's own."""
     found = _pieces(shown, shown.scores if scores is None else scores, level)
@@ -246,14 +194,14 @@ def cells(
     return tuple(Cell(visible(text), score, score / strongest, visible(before)) for before, text, score in found)
 
 
-def _pieces(shown: Shown, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
+def _pieces(shown: Attribution, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
     """What stands before, text, score. Of an image, always its patches."""
     if shown.picture is not None:
         last = len(shown.tokens) - shown.picture.rows * shown.picture.columns
         return [(" ", t, s) for t, s in zip(shown.tokens[last:], scores[last:], strict=True)]
     if level == "token":
         return [(" " if i else "", t, s) for i, (t, s) in enumerate(zip(shown.tokens, scores, strict=True))]
-    words = words_of(shown, scores)
+    words = words_of(shown.texts, shown.spans, shown.sequences, shown.word_ids, scores)
     found, end, sequence = [], 0, 0
     for word in words:
         if word.sequence != sequence:
@@ -277,7 +225,7 @@ def difference(one: Row, other: Row) -> Row:
     return Row(name, made, about, searched, unit="difference of shares", picture=one.picture)
 
 
-def layer_map(name: str, shown: Shown, level: Level) -> LayerMap:
+def layer_map(name: str, shown: Attribution, level: Level) -> LayerMap:
     if not shown.layers:
         raise UsageError(
             f"{shown.method} has no scores by layer here; use explain(..., layers=True) with a method that is a sum "

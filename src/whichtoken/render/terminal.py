@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -15,6 +16,9 @@ from whichtoken.render import bench_table, heads
 from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
 from whichtoken.render.rows import Look, Panel, Results, Row, panels, visible
 from whichtoken.tables import BenchTable
+
+if TYPE_CHECKING:  # the package imports numpy, and `whichtoken --help` need not wait for that
+    from whichtoken.heads.mask import HeadMask
 
 SEARCHED = "*"
 SHOWN = 0.05  # shares below get no number
@@ -154,7 +158,7 @@ def _bench_cells(entries: Sequence[bench_table.Entry], short: bool) -> list[Text
     ]
 
 
-def heads_view(mask: heads.Shown) -> RenderableType:
+def heads_view(mask: "HeadMask") -> RenderableType:
     """A grid of letters, what they mean, and what the corpus said."""
     grid = Table.grid(padding=(0, 1))
     found = heads.kinds(mask)

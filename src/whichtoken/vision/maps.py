@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.errors import BadInput, BadSetting
-from whichtoken.records import Attribution
-from whichtoken.render.rows import How
+from whichtoken.records import Attribution, How
 
 Map: TypeAlias = NDArray[np.float64]  # row column
 
