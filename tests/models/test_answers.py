@@ -18,7 +18,7 @@ def row(*ids: int) -> Row:
 
 
 def test_each_sequence_is_read_once_and_answers_keep_their_order(subject_of: SubjectOf) -> None:
-    subject = subject_of("bert")
+    subject = subject_of("bert").twinned()
     answers, rows = Answers(subject), [row(7), row(8, 9, 10), row(7), row(11, 12)]
     read: list[int] = []
     with subject.model.register_forward_hook(lambda module, args, output: read.append(len(output.logits))):

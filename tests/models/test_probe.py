@@ -77,7 +77,7 @@ def test_token_types_stay_with_their_tokens(subject_of: SubjectOf) -> None:
 
 
 def test_each_distinct_sequence_is_evaluated_once(subject_of: SubjectOf) -> None:
-    subject = subject_of("bert")
+    subject = subject_of("bert").twinned()
     probe = probe_of(subject, ["slow slow slow slow"])
     n = probe.batch.ids.shape[1]
     patterns = torch.ones(1, n + 3, n, dtype=torch.bool)
@@ -97,13 +97,14 @@ def test_each_distinct_sequence_is_evaluated_once(subject_of: SubjectOf) -> None
 
 def test_no_gradients_and_fused_attention(subject_of: SubjectOf) -> None:
     subject = wt.Subject(model_of("bert", "eager"), KINDS["bert"].tokenizer())
-    probe = probe_of(subject, TEXTS)
+    twin = subject.twinned()
+    probe = probe_of(twin, TEXTS)
     seen: list[tuple[bool, str]] = []
 
     def watch(module: Any, args: Any, output: Any) -> None:
         seen.append((torch.is_grad_enabled(), module.config._attn_implementation))
 
-    with subject.model.register_forward_hook(watch):
+    with twin.model.register_forward_hook(watch):
         found = probe.keep(random_patterns(probe, 2))
     assert set(seen) == {(False, "sdpa")}
     assert not found.requires_grad
