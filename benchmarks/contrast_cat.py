@@ -22,12 +22,14 @@ from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
 from whichtoken.core.ops import attended_gradient, layer_dot, minmax_maps
+from whichtoken.core.rows import Row
 from whichtoken.core.trace import Site, Trace
 from whichtoken.models import ModelProbe, capture, window_row
 from whichtoken.references.contrast import Choice, overlaps
 from whichtoken.references.refinement import Maps, Refinement, combine
+from whichtoken.targets import Predicted
+from whichtoken.tasks.classify import class_objective
 
 RESULT = Path(__file__).parent / "results" / "contrast_cat.md"
 LENGTHS = (16, 32, 64, 128)
@@ -67,18 +69,20 @@ def measured(subject: wt.Subject, length: int, references: int) -> list[str]:
     source = random.Random(length)
     corpus = [" ".join(source.choices(sorted(words), k=length)) for _ in range(references)]
     library = wt.build_references(subject, corpus, rule="random", n=references, dtype="float32")
-    document = subject.encode([" ".join(source.choices(sorted(words), k=length))])[0]
+    document = subject.encode([(" ".join(source.choices(sorted(words), k=length)),)])[0]
     row = window_row(document, document.windows[0])
     keep = [*range(length - 1), len(row.ids) - 1]  # exactly `length` tokens: words, then what the tokenizer ends with
-    row = type(row)(*(tuple(values[i] for i in keep) for values in (row.ids, row.types, row.special)))
+    ids, types = (tuple(values[i] for i in keep) for values in (row.ids, row.types))
+    row = Row(ids, types, tuple(row.special[i] for i in keep))
+    twin = subject.twinned()
     batch = subject.batch([row])
-    goal = Goal(subject.logits(batch).argmax(-1))
+    goal = class_objective(subject, [Predicted()], subject.logits(batch))
     trace = capture(subject, batch, lambda logits: goal, REPO.needs)
     maps = maps_of(trace, library, references)
     rows: list[int] = []
-    with subject.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
+    with twin.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
         start = perf_counter()
-        probe = ModelProbe(subject, batch, goal)
+        probe = ModelProbe(twin, batch, goal)
         how = Refinement(9, "all", "mean+std", True, "all")
         found = combine(Maps(maps, torch.ones(maps.shape[:2], dtype=torch.bool), True), trace, probe, how)
         ours = perf_counter() - start

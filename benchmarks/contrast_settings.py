@@ -20,7 +20,6 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from scoring import mean_drops, sample_texts, shown
-from whichtoken.core.perturb import Delete, Mask
 from whichtoken.core.trace import Method
 
 RESULTS = Path(__file__).parent / "results"
@@ -83,7 +82,7 @@ def score(
     for text in tqdm(texts, desc="texts"):
         result = wt.explain(subject, [text], methods.values())[0]
         found = [result[method.label] for method in methods.values()]
-        drops.append([mean_drops(subject, found, taken) for taken in (Delete(), Mask())])
+        drops.append([mean_drops(subject, found, taken) for taken in ("delete", "mask")])
         for key, attribution in zip(methods, found, strict=True):
             details[key].append(dict(attribution.details))
     return np.array(drops).transpose(0, 2, 1, 3), details

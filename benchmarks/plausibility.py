@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from scoring import shown
-from whichtoken.bench.selection import usual_methods
+from whichtoken.bench.selection import default_methods
+from whichtoken.tasks import task_for
 
 RESULT = Path(__file__).parent / "results" / "plausibility.md"
 
@@ -29,7 +30,7 @@ def main() -> None:
     subject = wt.load()
     trees = [tree for tree in wt.read_sst_trees(given.file) if tree.label is not None]
     Random(0).shuffle(trees)
-    names = usual_methods(subject)
+    names = default_methods(task_for(subject))
     chosen: list[wt.Rationale] = []
     results = []
     for tree in tqdm(trees, desc="explaining"):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import whichtoken as wt
 from scoring import sample_texts
-from whichtoken.bench.selection import usual_methods
+from whichtoken.bench.selection import default_methods
+from whichtoken.tasks import task_for
 
 RESULT = Path(__file__).parent / "results" / "sanity.md"
 
@@ -23,7 +24,7 @@ def main() -> None:
     given = parser.parse_args()
     subject = wt.load()
     texts = [text for text in sample_texts(given.file, 10**9) if len(text.split()) >= 10][: given.texts]
-    names = [name for name in usual_methods(subject) if not wt.method(name).searched]
+    names = [name for name in default_methods(task_for(subject)) if not wt.method(name).searched]
     depths = (0, 1, 2, subject.n_layers // 2, subject.n_layers, subject.n_layers + 1)
     found = wt.sanity_check(subject, texts, names, depths=depths)
     tau = {(one.method, one.n_blocks): one.tau for one in found}

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 import whichtoken as wt
 from whichtoken.bench.stats import interval
-from whichtoken.core.perturb import Perturbation
-from whichtoken.evaluating import degrade
+from whichtoken.evaluate import degrade
 from whichtoken.metrics.curves import aopc
 
 ORDERS: tuple[Literal["morf"], Literal["lerf"]] = ("morf", "lerf")
@@ -26,13 +25,13 @@ def sample_texts(path: Path, count: int) -> list[str]:
 
 
 def mean_drops(
-    subject: wt.Subject, attributions: Sequence[wt.Attribution], perturbation: Perturbation | None = None
+    subject: wt.Subject, attributions: Sequence[wt.Attribution], perturbation: str = "delete"
 ) -> list[tuple[float, float]]:
     """For each method the mean drop when 10, 20 .. 90 % of one text's content tokens are taken away.
 
     The most relevant first, and the least relevant first.
     """
-    curves = [degrade(subject, attributions, perturbation or "delete", order) for order in ORDERS]
+    curves = [degrade(subject, attributions, perturbation, order) for order in ORDERS]
     return [(aopc(most), aopc(least)) for most, least in zip(*curves, strict=True)]
 
 

@@ -20,14 +20,16 @@ from tqdm import tqdm
 
 import whichtoken as wt
 from scoring import sample_texts
-from whichtoken.bench.measure import Bench, Task, measure, plan_name
+from whichtoken._explain import explain_with
+from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.protocol import protocol
 from whichtoken.bench.results import Part
-from whichtoken.core.registry import chosen_methods
+from whichtoken.bench.run import prepare
+from whichtoken.core.objectives import Objective
+from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask
-from whichtoken.evaluating import as_text, degrade_text
-from whichtoken.explaining import explain_with
-from whichtoken.models import Answers, Row
+from whichtoken.evaluate import degrade_input, open_input
+from whichtoken.models import LogitCache
 
 RESULT = Path(__file__).parent / "results" / "sharing.md"
 
@@ -41,11 +43,11 @@ def main() -> None:
     subject = wt.load()
     texts = [text for text in sample_texts(given.file, 10**9) if len(text.split()) >= 10][: given.texts]
     names = [name for name in wt.method_names() if single_pass(name) or name == "contrast-cat"]
-    bench = Bench(subject, chosen_methods(names), protocol(metrics=("aopc", "log-odds"), perturbations=("delete",)))
-    tasks = [Task(i, i, (text,), len(subject.encode([text])[0].ids)) for i, text in enumerate(texts)]
-    measure(bench, tasks[:1])  # warms up
+    bench = prepare(subject, names, protocol(metrics=("aopc", "log-odds"), perturbations=("delete",)))
+    items = [Item(i, i, "", (text,), len(subject.encode([(text,)])[0].ids)) for i, text in enumerate(texts)]
+    measure(bench, items[:1])  # warms up
     start = perf_counter()
-    part = measure(bench, tasks)
+    part = measure(bench, items)
     shared = perf_counter() - start
     start = perf_counter()
     asked, difference = naive(bench, texts, part)
@@ -72,26 +74,26 @@ def single_pass(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class OneByOne(Answers):
+class OneByOne(LogitCache):
     """Every sequence is given to the model by itself, as often as it is asked for."""
 
-    def __call__(self, rows: Sequence[Row]) -> Tensor:
+    def read(self, rows: Sequence[Row], objective: Objective) -> list[Tensor]:
         self.tally.asked += len(rows)
         self.tally.evaluated += len(rows)
-        return torch.cat([self.subject.logits(self.subject.batch([row])) for row in rows])
+        return [self.subject.logits(self.subject.batch([row]))[0] for row in rows]
 
 
 def naive(bench: Bench, texts: list[str], part: Part) -> tuple[int, float]:
     """How many perturbed texts the model was given, and how far its answers are from those of the benchmark."""
-    answers, difference = OneByOne(bench.subject), 0.0
-    for text, measured in zip(tqdm(texts, desc="naive"), part.texts, strict=True):
+    cache, difference = OneByOne(bench.task.subject), 0.0
+    for text, measured in zip(tqdm(texts, desc="naive"), part.inputs, strict=True):
         for name, method in bench.methods.items():
-            found = list(explain_with(answers, [text], [method])[0].values())
+            found = list(explain_with(cache, [text], [method])[0].values())
             for plan in bench.protocol.plans():
-                curve = degrade_text(as_text(found, answers), found, [plan])[0][0]
-                pairs = zip(curve.probability, measured.methods[name].curves[plan_name(plan)], strict=True)
+                curve = degrade_input(open_input(bench.task, found, cache), found, [plan])[0][0]
+                pairs = zip(curve.probability, measured.curve(name, plan).probability, strict=True)
                 difference = max(difference, *(abs(a - b) for a, b in pairs))
-    return answers.tally.evaluated, difference
+    return cache.tally.evaluated, difference
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ from whichtoken.bench.stats import cell, interval
 from whichtoken.core.registry import chosen_methods
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data import read_idx
-from whichtoken.evaluating.images import PixelPlan, degrade_images
-from whichtoken.explaining.images import reason_against
 from whichtoken.models.images import prepare
+from whichtoken.reproduce.pixels import PixelPlan, degrade_images
 from whichtoken.tables import Cell
+from whichtoken.tasks import task_for
 from whichtoken.vision import (
     Overlap,
     PixelCurves,
@@ -151,7 +151,7 @@ def slow_methods(subject: wt.Subject) -> list[str | Method]:
 def able_methods(subject: wt.Subject) -> Iterator[str | Method]:
     for item in (*wt.method_names(), *VARIANTS):
         (built,) = chosen_methods([item]).values()
-        if reason_against(subject, built) is None:
+        if task_for(subject).can_run(built) is None:
             yield item
 
 

@@ -43,7 +43,8 @@ def main() -> None:
     subject = wt.load()
     results = wt.explain(subject, TEXTS, METHODS)
     draw("explain.svg", "whichtoken explain ... --method contrast-cat,attcat,gae", results, Look())
-    asked = Asked(["contrast-cat", "attcat", "gae", "rollout", "random"], None, "truncate", False)
+    compared_methods = [wt.method(name) for name in ("contrast-cat", "attcat", "gae", "rollout", "random")]
+    asked = Asked(compared_methods, None, "truncate", False)
     comparison = compared(subject, gather([TEXTS[2]], None, None, []), asked)
     draw("compare.svg", "whichtoken compare ...", [comparison.result], Look(remarks=comparison.remarks()))
     print(f"wrote explain.svg and compare.svg to {HERE}")

@@ -57,7 +57,7 @@ def test_methods_that_cannot_read_images_say_so(name: str) -> None:
 
 def test_images_may_be_more_than_are_explained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = together()["transatt"]
-    monkeypatch.setattr("whichtoken.explaining.images.IMAGES_AT_ONCE", 2)
+    monkeypatch.setattr("whichtoken.reproduce.pixels.IMAGES_AT_ONCE", 2)
     found = wt.patch_scores(subject_of("vit"), pixels(), ["transatt"], target=1)["transatt"]
     assert torch.allclose(found, expected, rtol=1e-9, atol=1e-12)
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said() -> None:
         wt.patch_scores(subject_of("vit"), [])  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="not empty"):
         wt.patch_scores(subject_of("vit"), pixels()[:0])
-    with pytest.raises(BadInput, match=r"images of shape \(3, 3, 10, 12\); vit reads batch x \(3, 12, 12\)"):
+    with pytest.raises(BadInput, match=r"an image of shape \(3, 10, 12\); vit reads \(3, 12, 12\)"):
         wt.patch_scores(subject_of("vit"), pixels()[:, :, :10])
     with pytest.raises(BadSetting, match="a Subject of an image classifier"):
         wt.patch_scores(subject_of("bert"), pixels())

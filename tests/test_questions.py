@@ -1,19 +1,22 @@
 """Questions: every method explains the answer that a model finds in a context."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, get_args
 
 import pytest
 import torch
 from tests.contract.test_contract import assert_close, state_of
-from tests.tiny import QUESTION_KINDS, question_subject, with_heads
+from tests.tiny import QUESTION_KINDS, question_subject, span_goal, with_heads
 
 import whichtoken as wt
-from whichtoken.core.objectives import LONGEST_ANSWER, Part, SpanGoal, best_span
 from whichtoken.core.registry import method_names
 from whichtoken.core.trace import Site, needs
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch, UsageError
-from whichtoken.models import Answers, LongTexts, ModelProbe, capture, window_row
+from whichtoken.models import LogitCache, LongTexts, ModelProbe, capture, window_row
+from whichtoken.targets import Part
+from whichtoken.tasks import task_for
+from whichtoken.tasks.answer import CONTEXT, LONGEST_ANSWER, best_span
 
 PAIRS = [
     ("Is it slow?", "The film was slow, but the music was touching."),
@@ -85,7 +88,7 @@ def test_the_answer_is_the_best_stretch_of_the_context(kind: str) -> None:
             if i <= j < i + LONGEST_ANSWER
         }
         best = max(scored, key=scored.__getitem__)
-        assert tuple(found.details["answer"]) == best
+        assert found.target == wt.Span(*best)
         p = output.start_logits.softmax(-1)[0, best[0]] * output.end_logits.softmax(-1)[0, best[1]]
         assert found.probability == pytest.approx(float(p), rel=1e-6)
         assert pair[1].find(found.label) >= 0
@@ -93,11 +96,12 @@ def test_the_answer_is_the_best_stretch_of_the_context(kind: str) -> None:
 
 def test_maps_of_start_and_end_are_added() -> None:
     subject, methods = subject_for("bert"), ["gae", "attcat", "raw-attention", "transatt", "full-lrp"]
-    answer = together("bert")[0]["gae"].details["answer"]
+    answer = together("bert")[0]["gae"].target
+    assert isinstance(answer, wt.Span)
     parts = {
-        part: wt.explain(subject, PAIRS[:1], methods, target=wt.Span(answer[0], answer[1], part))[0]
-        for part in get_args(Part)
+        part: wt.explain(subject, PAIRS[:1], methods, target=replace(answer, part=part))[0] for part in get_args(Part)
     }
+    assert all(result["gae"].target == replace(answer, part=part) for part, result in parts.items())
     for name in methods:
         both, one, start, end = (torch.tensor(parts[p][name].scores) for p in ("both", "sum", "start", "end"))
         assert torch.allclose(both, start + end, rtol=1e-6, atol=1e-12), name
@@ -115,7 +119,7 @@ def test_the_row_of_the_explained_token_is_read_out_and_its_own_entry_is_kept() 
     found = wt.explain(subject, PAIRS[:1], ["raw-attention", "rollout", "gae"], target=span)[0]
     document = subject.encode(PAIRS[:1])[0]
     batch = subject.batch([window_row(document, document.windows[0])])
-    goal = SpanGoal(torch.tensor([6]), torch.tensor([8]), "start")
+    goal = span_goal(torch.tensor([6]), torch.tensor([8]), "start")
     trace = capture(subject, batch, lambda logits: goal, needs("attention"))
     row = trace.value(Site.ATTENTION)[-1][0].mean(0)[6]
     assert torch.allclose(torch.tensor(found["raw-attention"].scores, dtype=row.dtype), row)
@@ -135,7 +139,7 @@ def test_relevance_starts_at_the_answers_token_alone() -> None:
     subject = subject_for("bert")
     document = subject.encode(PAIRS[:1])[0]
     batch = subject.batch([window_row(document, document.windows[0])])
-    goal = SpanGoal(torch.tensor([6]), torch.tensor([8]), "end")
+    goal = span_goal(torch.tensor([6]), torch.tensor([8]), "end")
     trace = capture(subject, batch, lambda logits: goal, needs(relevance=(C21, "attention embeddings")))
     rows = trace.relevance(C21, Site.ATTENTION)[-1][0].abs().sum((0, 2))
     assert rows.nonzero().flatten().tolist() == [8]
@@ -145,7 +149,7 @@ def test_relevance_starts_at_the_answers_token_alone() -> None:
 def test_the_window_with_the_best_answer_is_explained() -> None:
     subject = subject_for("bert")
     found = wt.explain(subject, [LONG], ["attcat"])[0]["attcat"]
-    document = subject.encode([LONG], "window")[0]
+    document = subject.encode([LONG], "window", only=CONTEXT)[0]
     assert len(document.windows) > 2
     rows = [window_row(document, window) for window in document.windows]
     best = []
@@ -170,8 +174,9 @@ def test_the_question_is_never_cut() -> None:
     question = " ".join(["slow"] * 30)
     ways: tuple[LongTexts, ...] = ("truncate", "window")
     for long in ways:
-        for window in subject.encode([(question, LONG[1])], long)[0].windows:
-            assert sum(subject.encode([(question, LONG[1])], long)[0].sequences[i] == 0 for i in window) == 30
+        document = task_for(subject).encode([(question, LONG[1])], long, 0)[0]
+        for window in document.windows:
+            assert sum(document.sequences[i] == 0 for i in window) == 30
     with pytest.raises(BadInput, match="its question leaves no room for the context"):
         wt.explain(subject, [(" ".join(["slow"] * 60), "It is.")])
 
@@ -179,9 +184,11 @@ def test_the_question_is_never_cut() -> None:
 def test_an_answer_can_be_named_by_its_text() -> None:
     subject = subject_for("bert")
     found = wt.explain(subject, PAIRS[:1], ["gae"], target="the music")[0]["gae"]
-    first, last = found.details["answer"]
+    assert isinstance(found.target, wt.Span)
+    assert found.target.start is not None
+    assert found.target.end is not None
     assert found.label == "the music"
-    assert found.tokens[first : last + 1] == ("the", "music")
+    assert found.tokens[found.target.start : found.target.end + 1] == ("the", "music")
     with pytest.raises(BadInput, match="input 0: the context does not hold the answer 'rhubarb'"):
         wt.explain(subject, PAIRS[:1], target="rhubarb")
     assert wt.explain(subject, [LONG], target="the end.")[0]["attcat"].label == "the end."
@@ -193,14 +200,16 @@ def test_each_end_by_itself_as_the_papers_choose_them() -> None:
         found = wt.explain(subject, [pair], target=wt.Span(free=True))[0]["attcat"]
         with torch.no_grad():
             output = subject.model(**subject.tokenizer(*pair, return_tensors="pt"))
-        assert found.details["answer"] == [int(output.start_logits.argmax()), int(output.end_logits.argmax())]
+        assert found.target == wt.Span(int(output.start_logits.argmax()), int(output.end_logits.argmax()))
 
 
 def test_the_answer_moves_with_its_tokens_when_others_are_deleted() -> None:
     subject = subject_for("bert")
     document = subject.encode(PAIRS[:1])[0]
     batch = subject.batch([window_row(document, document.windows[0])])
-    probe = ModelProbe(subject, batch, SpanGoal(torch.tensor([9]), torch.tensor([11]), "sum"), answers=Answers(subject))
+    probe = ModelProbe(
+        subject, batch, span_goal(torch.tensor([9]), torch.tensor([11]), "sum"), cache=LogitCache(subject)
+    )
     keep = torch.ones(1, 3, batch.ids.shape[1], dtype=torch.bool)
     keep[0, 0, 6:8] = False  # two before the answer
     keep[0, 1] = False  # all that may go: its ends stay, and special tokens
@@ -298,7 +307,7 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(BadSetting, match="the text of an answer"):
         wt.explain(subject, PAIRS[:1], target=3)
     with pytest.raises(UsageError, match="answers questions"):
-        wt.degrade(subject, [together("bert")[0]["attcat"]])
+        wt.degrade(subject, [replace(together("bert")[0]["attcat"], target=wt.Class(0))])
 
 
 def test_question_and_context_may_be_texts_or_lists() -> None:
@@ -315,12 +324,12 @@ def test_a_classifier_is_not_asked_for_spans() -> None:
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     with pytest.raises(BadSetting, match="this model does not answer questions"):
         wt.explain(subject, ["It is."], target=wt.Span())
-    with pytest.raises(UsageError, match="a question needs a model that answers questions"):
+    with pytest.raises(UsageError, match=r"question was given, and .* classifies texts; give texts, or pairs of texts"):
         wt.explain(subject, question="Is it?", context="It is.")
 
 
 def test_a_text_without_a_question_is_no_reference_but_will_do_for_heads() -> None:
-    from tests.syntax.corpus import CORPUS as PARSED
+    from tests.heads.corpus import CORPUS as PARSED
 
     subject = question_subject("bert")
     with pytest.raises(BadInput, match="a library of questions is made of pairs"):
@@ -364,6 +373,20 @@ def test_tis_never_takes_the_ends_of_an_answer_out() -> None:
     assert max(scores) == 1
 
 
-def test_a_sanity_check_is_for_classifiers() -> None:
-    with pytest.raises(UsageError, match="does not classify texts"):
-        wt.sanity_check(subject_for("bert"), PAIRS, ["attcat"])
+def test_a_sanity_check_compares_words_of_the_context() -> None:
+    """The answer of the untouched model is explained on both, and its ends have no rank."""
+    subject = subject_for("bert")
+    (found,) = wt.sanity_check(subject, PAIRS, ["attcat"], depths=[1])
+    taus, other = [], wt.randomised(subject, 1)
+    for pair in PAIRS:
+        before = wt.explain(subject, [pair])[0]["attcat"]
+        assert isinstance(before.target, wt.Span)
+        after = wt.explain(other, [pair], target=before.target)[0]["attcat"]
+        ends = (before.target.start, before.target.end)
+        ranked = [i for i, sequence in enumerate(before.sequences) if sequence == CONTEXT and i not in ends]
+        pairs = [(before.scores[i], after.scores[i]) for i in ranked]
+        signs = [(a - c) * (b - d) for n, (a, b) in enumerate(pairs) for c, d in pairs[:n]]
+        taus.append(sum(1 if sign > 0 else -1 for sign in signs) / len(signs))
+        assert 0 not in signs
+    assert found.tau == pytest.approx(sum(taus) / len(taus))
+    assert found.n_texts == len(PAIRS)

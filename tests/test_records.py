@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken import Attribution, Curve
+from whichtoken import Attribution, Class, Contrast, Curve, Span
 from whichtoken.errors import BadArtifact
 
 ATTRIBUTION = Attribution(
@@ -19,6 +19,7 @@ ATTRIBUTION = Attribution(
     word_ids=(None, 0, 1, None, 0, 1, None),
     scores=(9.0, 0.5, -0.25, 9.0, 0.125, 1e-300, 9.0),
     label="entailment",
+    target=Class(1),
     probability=0.75,
     method="attcat",
     settings={"layers": "inputs", "mask_special": False},
@@ -37,6 +38,7 @@ CURVE = Curve(
     removed=(0.0, 0.5, 1.0),
     probability=(0.9, 0.5, 0.1),
     label="negative",
+    target=Class(0),
     method="attcat",
     settings={"layers": "inputs"},
     model="tiny",
@@ -55,9 +57,16 @@ def test_an_attribution_survives_json() -> None:
     assert again.to_json() == ATTRIBUTION.to_json()
 
 
+@pytest.mark.parametrize("target", [Class(2), Contrast(0, 2), Span(3, 5, "both"), Span(4, 4, "end")])
+def test_what_was_explained_survives_json(target: Class | Contrast | Span) -> None:
+    attribution, curve = replace(ATTRIBUTION, target=target), replace(CURVE, target=target)
+    assert Attribution.from_json(attribution.to_json()).target == target
+    assert Curve.from_json(curve.to_json()) == curve
+
+
 def test_json_says_what_it_is() -> None:
     stored = json.loads(ATTRIBUTION.to_json())
-    assert (stored["record"], stored["schema"]) == ("Attribution", 1)
+    assert (stored["record"], stored["schema"]) == ("Attribution", 2)
     assert stored["method"] == "attcat"
     assert stored["n_cut"] == 3
 
@@ -87,19 +96,22 @@ def test_elapsed_time_does_not_count_when_attributions_are_compared() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, "schema 1"),
+        ({"schema": 1}, "schema 2"),
         ({"record": "Curve"}, "expected the JSON of one Attribution"),
-        ({"surprise": 1}, "surprise"),
+        ({"surprise": 1}, "surprise is not a known field"),
         ({"layers": [[1.0]]}, "a layer must have as many scores as there are tokens"),
         ({"scores": [float("nan")] * 7}, "holds NaN; numbers must be finite"),
         ({"scores": [1.0]}, "7 tokens, .* 1 scores; there must be as many of each"),
-        ({"scores": None}, "scores is None, expected tuple"),
+        ({"scores": None}, "scores is None; expected a valid array"),
         ({"tokens": 3}, "tokens is 3"),
         ({"texts": "abc"}, "texts is 'abc'"),
         ({"probability": "high"}, "probability is 'high'"),
         ({"n_cut": True}, "n_cut is True"),
-        ({"spans": [[1, 2, 3]] * 7}, "spans is "),
-        ({"sequences": ["0"] * 7}, "sequences is "),
+        ({"target": None}, "target is None"),
+        ({"target": {"label": "x", "more": 1}}, "target"),
+        ({"target": {"start": 1, "end": 2, "part": "all", "free": False}}, "target"),
+        ({"spans": [[1, 2, 3]] * 7}, r"spans\[0\] is \[1, 2, 3\]; expected at most 2 items"),
+        ({"sequences": ["0"] * 7}, r"sequences\[0\] is '0'; expected a valid integer"),
     ],
 )
 def test_other_json_is_refused(change: dict[str, Any], message: str) -> None:

@@ -7,18 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whichtoken._explain import explain, explain_each
     from whichtoken.bench.auto import best_method
     from whichtoken.bench.folder import read_table
     from whichtoken.bench.protocol import Protocol, protocol
-    from whichtoken.bench.questions import compare_questions
     from whichtoken.bench.run import compare
-    from whichtoken.core.objectives import Class, Contrast, Predicted, Span
     from whichtoken.core.registry import method, method_names
     from whichtoken.errors import WhichTokenError
-    from whichtoken.evaluating.curves import degrade
-    from whichtoken.evaluating.images import PixelPlan, degrade_images
-    from whichtoken.explaining.calls import explain, explain_each
-    from whichtoken.explaining.images import patch_scores
+    from whichtoken.evaluate import degrade
     from whichtoken.heads.build import build_heads, load_heads
     from whichtoken.heads.conllu import read_conllu
     from whichtoken.heads.mask import HeadMask, corrupt_heads, random_heads
@@ -38,8 +34,11 @@ if TYPE_CHECKING:
     from whichtoken.render.latex import to_latex
     from whichtoken.render.report import to_report
     from whichtoken.reproduce.ablations import ablation
+    from whichtoken.reproduce.pixels import PixelPlan, degrade_images, patch_scores
+    from whichtoken.reproduce.questions import compare_questions
     from whichtoken.squad import read_squad
     from whichtoken.tables import BenchTable
+    from whichtoken.targets import Class, Contrast, Predicted, Span
     from whichtoken.vision.segmentation import Segmentation
 
 __version__ = "0.1.0"
@@ -47,17 +46,17 @@ __version__ = "0.1.0"
 _HOMES = {
     "Attribution": "records.Attribution",
     "BenchTable": "tables.BenchTable",
-    "Class": "core.objectives.Class",
-    "Contrast": "core.objectives.Contrast",
+    "Class": "targets.Class",
+    "Contrast": "targets.Contrast",
     "Curve": "records.Curve",
     "HeadMask": "heads.mask.HeadMask",
-    "PixelPlan": "evaluating.images.PixelPlan",
-    "Predicted": "core.objectives.Predicted",
+    "PixelPlan": "reproduce.pixels.PixelPlan",
+    "Predicted": "targets.Predicted",
     "Protocol": "bench.protocol.Protocol",
     "Rationale": "metrics.plausibility.Rationale",
     "ReferenceLibrary": "references.library.ReferenceLibrary",
     "Segmentation": "vision.segmentation.Segmentation",
-    "Span": "core.objectives.Span",
+    "Span": "targets.Span",
     "Subject": "models.subject.Subject",
     "WhichTokenError": "errors.WhichTokenError",
     "ablation": "reproduce.ablations.ablation",
@@ -65,19 +64,19 @@ _HOMES = {
     "build_heads": "heads.build.build_heads",
     "build_references": "references.build.build_references",
     "compare": "bench.run.compare",
-    "compare_questions": "bench.questions.compare_questions",
+    "compare_questions": "reproduce.questions.compare_questions",
     "corrupt_heads": "heads.mask.corrupt_heads",
-    "degrade": "evaluating.curves.degrade",
-    "degrade_images": "evaluating.images.degrade_images",
-    "explain": "explaining.calls.explain",
-    "explain_each": "explaining.calls.explain_each",
+    "degrade": "evaluate.degrade",
+    "degrade_images": "reproduce.pixels.degrade_images",
+    "explain": "_explain.explain",
+    "explain_each": "_explain.explain_each",
     "load": "models.loading.load",
     "load_heads": "heads.build.load_heads",
     "load_references": "references.build.load_references",
     "method": "core.registry.method",
     "method_names": "core.registry.method_names",
     "parse_texts": "heads.spacy.parse_texts",
-    "patch_scores": "explaining.images.patch_scores",
+    "patch_scores": "reproduce.pixels.patch_scores",
     "plausibility": "metrics.plausibility.plausibility",
     "plot_agreement": "render.charts.plot_agreement",
     "plot_curves": "render.charts.plot_curves",

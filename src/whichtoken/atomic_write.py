@@ -1,6 +1,7 @@
-"""Files that are whole or not there: written beside their place, then moved into it. No torch."""
+"""Files and folders that are whole or not there: written beside their place, then moved into it. No torch."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,12 +33,31 @@ def opened_whole(path: str | Path) -> Iterator[IO[bytes]]:
         with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", delete=False) as beside:
             part = Path(beside.name)
             yield beside
-        _put(part, real)
+        _seal(part, real.stat().st_mode & 0o777 if real.exists() else _usual_mode())
+        part.replace(real)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror or error}") from error
     finally:
         if part is not None:
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_folder(path: Path) -> Iterator[Path]:
+    """A folder to put files in; it takes its place when the block ends, but not when an error ends it.
+
+    A folder that is there already is replaced as a whole; killed between the two renames, there is none.
+    """
+    real = path.resolve()
+    beside = Path(tempfile.mkdtemp(prefix=f".{real.name}.partial-", dir=real.parent))
+    try:
+        yield beside
+        for part in beside.iterdir():
+            _seal(part, _usual_mode())
+        beside.chmod(_usual_mode() | (_usual_mode() & 0o444) >> 2)  # who may read it may also enter it
+        _replace_folder(beside, real)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def check_writable(path: str | Path) -> None:
@@ -52,8 +72,24 @@ def check_writable(path: str | Path) -> None:
         raise UsageError(f"{where} cannot be written: no permission to write to {target}")
 
 
-def _put(part: Path, where: Path) -> None:
+def _seal(part: Path, mode: int) -> None:
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())  # the rename must not reach the disk before what it names
+    part.chmod(mode)  # temporaries, and files that safetensors writes, are for their owner only
+
+
+def _usual_mode() -> int:
+    """Of the user's new files."""
     mask = os.umask(0)
     os.umask(mask)
-    part.chmod(where.stat().st_mode & 0o777 if where.exists() else 0o666 & ~mask)  # not the private mode of temporaries
-    part.replace(where)
+    return 0o666 & ~mask
+
+
+def _replace_folder(beside: Path, real: Path) -> None:
+    if not real.exists():
+        beside.rename(real)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{real.name}.old-", dir=real.parent))
+    real.rename(old / real.name)
+    beside.rename(real)
+    shutil.rmtree(old, ignore_errors=True)

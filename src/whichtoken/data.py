@@ -24,6 +24,7 @@ TEXTS = (
     ("question", "context"),
 )
 LABELS = ("label", "labels")
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # files of a folder that are read
 BUFFER = 100_000  # rows that are shuffled together
 
 _T = TypeVar("_T")
@@ -62,16 +63,54 @@ def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] 
     return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
 
 
-def check_texts(texts: Any, where: str) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class ImageExample:
+    """One image, and its label if it has one."""
+
+    image: Any
+    label: object = None
+    where: str = field(default="", compare=False)
+
+
+def read_images(source: Any, labels: Any = None, columns: Sequence[str] | None = None) -> Iterator[ImageExample]:
+    """`source`: a folder of image files, whose label is the name of the folder that they lie in, if that is not
+    `source` itself; a csv, tsv, jsonl or parquet file with a column of paths, relative to it; or a list of images.
+
+    `labels`: as many labels, or the name of a column. `columns`: the column of paths; by default `image`.
+    """
+    if not isinstance(source, str | Path):
+        given = [None] * len(source) if labels is None else list(labels)
+        if len(given) != len(source):
+            raise BadInput(f"{len(source)} images and {len(given)} labels; give as many of each")
+        pairs = enumerate(zip(source, given, strict=True))
+        yield from (ImageExample(image, label, f"image {number}") for number, (image, label) in pairs)
+        return
+    path = Path(source).expanduser()
+    if path.is_dir():
+        for file in sorted(found for found in path.rglob("*") if found.suffix.lower() in IMAGES):
+            yield ImageExample(file, None if file.parent == path else file.parent.name, str(file))
+        return
+    column, label = (columns or ["image"])[0], labels if isinstance(labels, str) else None
+    for number, row in file_rows(path):
+        where = f"{path}, row {number}"
+        named = label or next((name for name in LABELS if name in row), None)
+        for name in (column, *([] if named is None else [named])):
+            if name not in row:
+                raise BadInput(f"{where}: no column {name!r}; there are {', '.join(map(str, row))}")
+        yield ImageExample(path.parent / str(row[column]), None if named is None else row[named], where)
+
+
+def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, ...]:
     """One or two texts with something in them, or BadInput that says which one is wrong and why."""
-    checked = _checked(texts, where)
+    checked = _checked(texts, where, index)
     for text in checked:
         if not text.strip():
-            raise BadInput(f"{where} has an empty text, {text!r:.20}; remove it")
+            raise BadInput(f"has an empty text, {text!r:.20}; remove it", index=index, place=where)
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise BadInput(f"{where} is not valid Unicode ({error}); decode it with errors='replace'") from error
+            fix = "decode it with errors='replace'"
+            raise BadInput(f"is not valid Unicode ({error}); {fix}", index=index, place=where) from error
     return checked
 
 
@@ -132,10 +171,10 @@ def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> Example:
     return Example(_checked(tuple(row[name] for name in names), where), None if label is None else row[label], where)
 
 
-def _checked(found: Any, where: str) -> tuple[str, ...]:
+def _checked(found: Any, where: str, index: int | None = None) -> tuple[str, ...]:
     texts = tuple(found) if isinstance(found, tuple | list) else (found,)
     if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
-        raise BadInput(f"{where} is {found!r:.80}; expected a text, or a pair of texts")
+        raise BadInput(f"is {found!r:.80}; expected a text, or a pair of texts", index=index, place=where)
     return texts
 
 

@@ -25,6 +25,21 @@ class WhichTokenError(Exception):
 
     exit_code: ClassVar[int] = 1  # of the command line
 
+    def __init__(self, message: str = "", *, index: int | None = None, place: str = "") -> None:
+        """`index`: of the input that the error is about, counted from 0. `place`: what to call that input. A message
+        about an input continues its name: "has no words", or ": the context does not hold the answer".
+        """
+        super().__init__(message)
+        self.message, self.index, self.place = message, index, place
+
+    def __str__(self) -> str:
+        place = self.place or ("" if self.index is None else f"input {self.index}")
+        return self.named(place) if place else self.message
+
+    def named(self, place: str) -> str:
+        """The message, with the input called as the reader knows it."""
+        return f"{place}{'' if self.message.startswith(':') else ' '}{self.message}"
+
 
 class UsageError(WhichTokenError, ValueError):
     """The call was wrong; the message says how to put it right."""

@@ -5,18 +5,19 @@ import binascii
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from whichtoken.errors import BadArtifact, UsageError
-from whichtoken.settings import has_type
+from whichtoken.decode import decode_record, parse_json
+from whichtoken.errors import BadArtifact, BadSetting, UsageError
+from whichtoken.targets import Target
 from whichtoken.words import Span, Word, words_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SCHEMA = 1  # raised when a field changes its meaning
+SCHEMA = 2  # raised when a field changes its meaning
 PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins; then come 8 bytes, width and height
 How = Literal["bilinear", "patch"]  # scores of patches on an image: smooth between them, or patch by patch
 
@@ -48,7 +49,8 @@ class Attribution:
     sequences: tuple[int | None, ...]
     word_ids: tuple[int | None, ...]  # the tokenizer's, counted anew in each sequence
     scores: tuple[float, ...]
-    label: str  # what is explained
+    label: str  # what is explained, as people read it
+    target: Target  # the same, structured: a class by index, two of them, or an answer by its tokens in this record
     probability: float
     method: str
     settings: Mapping[str, Any]
@@ -81,7 +83,14 @@ class Attribution:
 
     @classmethod
     def from_json(cls, text: str) -> "Attribution":
-        return _from_json(cls, text)
+        """BadArtifact if the text is anything else than the JSON of one attribution."""
+        made = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
+        _check_parallel(made, ("tokens", "spans", "sequences", "word_ids", "scores"))
+        if any(len(row) != len(made.scores) for row in made.layers):
+            raise BadArtifact("Attribution: a layer must have as many scores as there are tokens")
+        if made.picture is not None:
+            _check_picture(made.picture, len(made.tokens))
+        return made
 
     def to_html(self, path: str | Path | None = None) -> str:
         """A self-contained page, also written to `path` if there is one; `whichtoken.to_html` has more to choose."""
@@ -118,6 +127,29 @@ Order = Literal["morf", "lerf", "random"]
 
 
 @dataclass(frozen=True)
+class Plan:
+    """How inputs are degraded: by which removal, in which order, in which steps, and what goes at once."""
+
+    perturbation: str = "delete"
+    order: Order = "morf"  # the most relevant first, the least, or at random
+    grid: str = "tenths"
+    level: str = "token"  # or words, or pixels
+    seed: int = 0  # of the random order
+
+    def __post_init__(self) -> None:
+        if self.order not in get_args(Order):
+            raise BadSetting("order", self.order, "'morf', the most relevant first, 'lerf', the least, or 'random'")
+
+    def __str__(self) -> str:
+        """For people, and for names of columns."""
+        return f"{self.perturbation} {self.order} {self.grid}"
+
+    def same_steps(self, other: "Plan") -> bool:
+        """They differ in their order at most: what bounds one bounds the other."""
+        return (self.perturbation, self.grid, self.level) == (other.perturbation, other.grid, other.level)
+
+
+@dataclass(frozen=True)
 class Curve:
     """How a probability falls as tokens are removed: most relevant first, least first, or at random."""
 
@@ -127,6 +159,7 @@ class Curve:
     removed: tuple[float, ...]  # fractions, 0 to 1
     probability: tuple[float, ...]
     label: str  # whose probability it is
+    target: Target
     method: str  # that ranked the tokens
     settings: Mapping[str, Any]
     model: str
@@ -142,14 +175,10 @@ class Curve:
 
     @classmethod
     def from_json(cls, text: str) -> "Curve":
-        return _from_json(cls, text)
-
-
-_R = TypeVar("_R", Attribution, Curve)
-_PARALLEL = {
-    "Attribution": ("tokens", "spans", "sequences", "word_ids", "scores"),
-    "Curve": ("removed", "probability"),
-}
+        """BadArtifact if the text is anything else than the JSON of one curve."""
+        made = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
+        _check_parallel(made, ("removed", "probability"))
+        return made
 
 
 def _to_json(record: Attribution | Curve) -> str:
@@ -159,47 +188,17 @@ def _to_json(record: Attribution | Curve) -> str:
     return json.dumps(made, ensure_ascii=False, allow_nan=False)
 
 
-def _from_json(cls: type[_R], text: str) -> _R:
-    try:
-        found = json.loads(text, parse_constant=_refuse)
-    except json.JSONDecodeError as error:
-        raise BadArtifact(f"expected the JSON of one {cls.__name__}, found {text[:40]!r}: {error}") from error
-    if not isinstance(found, dict) or (found.pop("record", None), found.pop("schema", None)) != (
-        cls.__name__,
-        SCHEMA,
-    ):
-        raise BadArtifact(f"expected the JSON of one {cls.__name__}, schema {SCHEMA}; found {text[:80]!r}")
-    hints = get_type_hints(cls)
-    optional = {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING}
-    if wrong := (set(hints) ^ set(found)) - (optional - set(found)):
-        raise BadArtifact(f"{cls.__name__}: fields {sorted(wrong)} are missing or not known")
-    values = {name: _frozen(value) for name, value in found.items()}
-    if values.get("picture") is not None:
-        values["picture"] = _picture(values["picture"], values.get("tokens"))
-    for name, value in values.items():
-        if not has_type(value, hints[name]):
-            raise BadArtifact(f"{cls.__name__}: {name} is {value!r:.60}, expected {hints[name]}")
-    parallel = _PARALLEL[cls.__name__]
-    if len({len(values[name]) for name in parallel}) > 1:
-        counted = ", ".join(f"{len(values[name])} {name}" for name in parallel)
-        raise BadArtifact(f"{cls.__name__}: {counted}; there must be as many of each")
-    if any(len(row) != len(values["scores"]) for row in values.get("layers", ())):
-        raise BadArtifact(f"{cls.__name__}: a layer must have as many scores as there are tokens")
-    return cls(**values)
+def _check_parallel(made: Attribution | Curve, names: tuple[str, ...]) -> None:
+    lengths = {name: len(getattr(made, name)) for name in names}
+    if len(set(lengths.values())) > 1:
+        counted = ", ".join(f"{n} {name}" for name, n in lengths.items())
+        raise BadArtifact(f"{type(made).__name__}: {counted}; there must be as many of each")
 
 
-def _picture(found: Any, tokens: Any) -> Picture:
-    """A picture from its JSON, with an image in it of the size that it says."""
-    hints = get_type_hints(Picture)
-    if not isinstance(found, dict) or not set(hints) - {"pixels"} <= set(found) <= set(hints):
-        raise BadArtifact(f"picture is {found!r:.60}; expected an object with {', '.join(hints)}")
-    values = {name: _frozen(value) for name, value in found.items()}
-    for name, value in values.items():
-        if not has_type(value, hints[name]):
-            raise BadArtifact(f"picture: {name} is {value!r:.60}, expected {hints[name]}")
-    made = Picture(**values)
+def _check_picture(made: Picture, n_tokens: int) -> None:
+    """There must be an image of the size that the record says."""
     size, grid = (made.width, made.height), (made.rows, made.columns)
-    if min(*size, *grid) < 1 or math.prod(grid) > (len(tokens) if isinstance(tokens, tuple) else 0):
+    if min(*size, *grid) < 1 or math.prod(grid) > n_tokens:
         raise BadArtifact(f"picture: {size} pixels in {grid} patches; there must be some, and a token for each patch")
     if made.pixels and (len(made.pixels) != made.height or {len(row) for row in made.pixels} != {made.width}):
         raise BadArtifact(f"picture: scores of pixels are not {made.height} rows of {made.width}")
@@ -209,12 +208,3 @@ def _picture(found: Any, tokens: Any) -> Picture:
         raise BadArtifact(f"picture: png is not in base64: {error}") from error
     if head[:8] != PNG or (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) != size:
         raise BadArtifact(f"picture: png is no PNG image of {made.width} x {made.height}")
-    return made
-
-
-def _refuse(constant: str) -> None:
-    raise BadArtifact(f"a record holds {constant}; numbers must be finite")
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Values against annotations: whether they fit, for the few kinds of annotation that records and settings have."""
+"""Dataclasses of settings: presets, and values checked against annotations and the metadata of fields. No torch."""
 
 import math
 import re
@@ -7,27 +7,10 @@ from dataclasses import Field, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from whichtoken.decode import fits
 from whichtoken.errors import BadSetting, UnknownName
 
 _T = TypeVar("_T")
-
-
-def has_type(value: Any, hint: Any) -> bool:
-    """An int is a float, True is neither."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin is Literal:
-        return any(value == part and type(value) is type(part) for part in parts)
-    if origin in (Union, UnionType):
-        return any(has_type(value, part) for part in parts)
-    if origin is tuple:
-        whole = isinstance(value, tuple) and (parts[-1] is ... or len(value) == len(parts))
-        return whole and all(has_type(item, parts[0]) for item in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, origin or hint) and (hint is bool or not isinstance(value, bool))
-
 
 Presets = Mapping[str, Mapping[str, object]]
 
@@ -40,11 +23,10 @@ def build(cls: type[_T], owner: str, presets: Presets, preset: str | None, setti
     presets = {"recommended": {}, **presets}
     if preset is not None and preset not in presets:
         raise UnknownName(f"preset of {owner}", preset, presets)
-    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    hints = {f.name: get_type_hints(cls)[f.name] for f in fields(cls)}  # type: ignore[arg-type]
     for setting in settings:
-        if setting not in known:
-            raise UnknownName(f"setting of {owner}", setting, known)
-    hints = get_type_hints(cls)
+        if setting not in hints:
+            raise UnknownName(f"setting of {owner}", setting, hints)
     given = {name: tuple(v) if _wants_tuple(v, hints[name]) else v for name, v in settings.items()}
     chosen = {**presets[preset or "recommended"], **given}
     check_settings(cls, owner, chosen)
@@ -52,7 +34,7 @@ def build(cls: type[_T], owner: str, presets: Presets, preset: str | None, setti
 
 
 def _wants_tuple(value: Any, hint: Any) -> bool:
-    return isinstance(value, list) and not has_type(value, hint) and has_type(tuple(value), hint)
+    return isinstance(value, list) and not fits(value, hint) and fits(tuple(value), hint)
 
 
 def check_settings(cls: type, owner: str, values: Mapping[str, object]) -> None:
@@ -63,22 +45,24 @@ def check_settings(cls: type, owner: str, values: Mapping[str, object]) -> None:
     hints = get_type_hints(cls)
     for f in fields(cls):
         if f.name in values:
-            _check(f, hints[f.name], f"{owner}: {f.name}", values[f.name])
+            value = values[f.name]
+            if (allowed := _refused(f, hints[f.name], value)) is not None:
+                raise BadSetting(f"{owner}: {f.name}", value, allowed)
 
 
-def _check(f: Field[Any], hint: Any, setting: str, value: Any) -> None:
-    if not has_type(value, hint):
-        raise BadSetting(setting, value, _allowed(f, hint))
-    if isinstance(value, str) and not re.fullmatch(f.metadata.get("form", ".*"), value):
-        raise BadSetting(setting, value, _allowed(f, hint))
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadSetting(setting, value, "finite")
+def _refused(f: Field[Any], hint: Any, value: Any) -> str | None:
+    """What would be allowed, if the value is not; otherwise None."""
+    if isinstance(value, float) and not math.isfinite(value) and fits(0.5, hint):
+        return "finite"
+    if not fits(value, hint) or (isinstance(value, str) and not re.fullmatch(f.metadata.get("form", ".*"), value)):
+        return _allowed(f, hint)
     if "least" in f.metadata and isinstance(value, int | float) and not value >= f.metadata["least"]:
-        raise BadSetting(setting, value, f"at least {f.metadata['least']}")
-    alone = isinstance(value, int | float) and has_type(0.5, hint)  # a whole number may count something else
+        return f"at least {f.metadata['least']}"
+    alone = isinstance(value, int | float) and fits(0.5, hint)  # a whole number may count something else
     shares = value if isinstance(value, tuple) else (value,) if alone else None
     if f.metadata.get("shares") and shares is not None and not (shares and all(0 < v <= 1 for v in shares)):
-        raise BadSetting(setting, value, "one or more numbers above 0 and at most 1")
+        return "one or more numbers above 0 and at most 1"
+    return None
 
 
 def _allowed(f: Field[Any], hint: Any) -> str:

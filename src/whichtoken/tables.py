@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from whichtoken.records import Plan
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -23,6 +25,8 @@ class Column:
     about: str  # what it says, in a sentence
     better: Literal["higher", "lower", ""]  # "" where neither is
     flattered: bool = False  # searched methods looked at what this column measures
+    metric: str = ""  # by which it was measured
+    plan: Plan | None = None  # and on which curves
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,18 +14,25 @@ from pyarrow import parquet
 from tests.tiny import WORDS, question_subject, with_heads
 
 import whichtoken as wt
+from whichtoken._explain import explain_with
 from whichtoken.bench import folder as files
-from whichtoken.bench import questions
+from whichtoken.bench import measure as measuring
 from whichtoken.bench import run as running
-from whichtoken.bench.counted import Count, Counted, CountedPart, read_counted, share_cell, summarise_counts
-from whichtoken.bench.questions import QuestionTask, gather_questions, measure_questions, question_bench
+from whichtoken.bench.measure import Bench, Item, measure
+from whichtoken.bench.metrics import share_cell
+from whichtoken.bench.results import InputResult, MethodResult, Truth, read_part
+from whichtoken.bench.results import Part as MeasuredPart
+from whichtoken.bench.run import gather, prepare
+from whichtoken.bench.selection import default_methods
 from whichtoken.bench.stats import RESAMPLES, SEED
-from whichtoken.core.objectives import Part, Span
+from whichtoken.bench.table import summarise
 from whichtoken.core.trace import Probe, Scores, Trace
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.methods.random import Random
 from whichtoken.squad import Answer, Question
 from whichtoken.tables import BenchTable, Cell
+from whichtoken.targets import Part, Span
+from whichtoken.tasks import Gold, task_for
 
 SUBJECT = question_subject("bert")
 METHODS = ["attcat", "gae", "random"]
@@ -60,6 +67,21 @@ def means(table: BenchTable, column: str) -> dict[str, float]:
 def without_cost(table: BenchTable) -> dict[str, dict[str, Cell]]:
     """All cells but seconds."""
     return {line.method: {k: v for k, v in line.cells.items() if k != "seconds"} for line in table.lines}
+
+
+def bench_of(methods: Sequence[str], subject: wt.Subject = SUBJECT, **settings: Any) -> Bench:
+    return prepare(subject, methods, wt.protocol(**settings))
+
+
+def items_of(bench: Bench, asked: Sequence[Question]) -> tuple[Item, ...]:
+    return gather(bench, bench.task.examples(asked, None, None)).items
+
+
+def gold_of(item: Item) -> tuple[tuple[int, int], bool, int]:
+    """The first and the last token of the true answer, whether it was cut off, and how many tokens there are."""
+    assert item.gold is not None
+    assert item.gold.positions == tuple(range(item.gold.positions[0], item.gold.positions[-1] + 1))
+    return (item.gold.positions[0], item.gold.positions[-1]), item.gold.cut_off, item.n_tokens
 
 
 def scored_as(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
@@ -136,16 +158,15 @@ def test_targets_and_parts_differ() -> None:
 def test_an_answer_that_the_cut_took_is_the_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     scored_as(monkeypatch, 5, 4)
     for cut in (CUT, HALF):
-        bench = question_bench(SUBJECT, ["random"], questions.QuestionProtocol(k=1))
-        task = gather_questions(bench, [cut]).tasks[0]
-        assert (task.span, task.truncated, task.n_tokens) == ((0, 0), True, 40)
+        (item,) = items_of(bench_of(["random"], k=1), [cut])
+        assert gold_of(item) == ((0, 0), True, 40)
         table = wt.compare_questions(SUBJECT, [cut], ["random"], k=1)
         assert (means(table, "precision@1"), means(table, "share@1")) == ({"random": 1}, {"random": 1})
         assert not any("inside" in column.name for column in table.columns)  # there would be nothing in it
     # One word less, and the answer ends with the last that is left.
     whole = replace(HALF, context=HALF.context[5:], answers=(Answer("music end", 170),))
-    kept = gather_questions(question_bench(SUBJECT, ["random"], questions.QuestionProtocol()), [whole]).tasks[0]
-    assert (kept.span, kept.truncated, kept.n_tokens) == ((37, 38), False, 40)
+    (kept,) = items_of(bench_of(["random"]), [whole])
+    assert gold_of(kept) == ((37, 38), False, 40)
 
 
 def test_cut_answers_are_counted_in_the_papers_columns_only() -> None:
@@ -173,12 +194,11 @@ def test_cut_answers_are_counted_in_the_papers_columns_only() -> None:
 
 
 def test_inputs_are_cut_to_the_lower_of_two_limits() -> None:
-    bench = question_bench(SUBJECT, ["random"], questions.QuestionProtocol())
-    assert bench.protocol.max_tokens == bench.subject.limit == 40  # the model's own
-    short = question_bench(SUBJECT, ["random"], questions.QuestionProtocol(max_tokens=12))
-    tasks = gather_questions(short, QUESTIONS).tasks
-    assert {task.n_tokens for task in tasks} == {12}
-    assert len({task.truncated for task in tasks}) == 2
+    bench = bench_of(["random"])
+    assert bench.protocol.max_tokens == bench.task.subject.limit == 40  # the model's own
+    items = items_of(bench_of(["random"], max_tokens=12), QUESTIONS)
+    assert {item.n_tokens for item in items} == {12}
+    assert len({gold_of(item)[1] for item in items}) == 2
     assert SUBJECT.max_tokens is None
     table = wt.compare_questions(SUBJECT, QUESTIONS, ["random"], max_tokens=12)
     assert dict(table.facts)["lengths"] == "12 to 12 tokens, mean 12; at most 12, only the context is cut"
@@ -199,21 +219,25 @@ def test_a_gold_answer_is_explained_where_it_is_when_the_start_is_cut(monkeypatc
     )
     subject = replace(SUBJECT, tokenizer=tokenizer)
     long = Question("long", "is", f"{WHOLE} but it won", (Answer("it won", len(WHOLE) + 5),))
-    bench = question_bench(subject, ["attcat"], questions.QuestionProtocol(target="gold", k=6))
-    task = gather_questions(bench, [long]).tasks[0]
-    assert (task.span, task.at, task.truncated) == ((37, 38), (42, 43), False)
+    bench = bench_of(["attcat"], subject, target="gold", k=6)
+    (item,) = items_of(bench, [long])
+    assert gold_of(item) == ((37, 38), False, 40)
+    assert item.gold is not None
+    assert item.gold.target == Span(42, 43)
     explained: list[Any] = []
 
     def note(*words: Any) -> Any:
-        explained.append([one["attcat" if "attcat" in one else "random"] for one in wt.explain(*words)])
-        return wt.explain(*words)
+        results = explain_with(*words)
+        explained.append([one["attcat" if "attcat" in one else "random"] for one in results])
+        return results
 
-    monkeypatch.setattr(questions, "explain", note)
-    found = measure_questions(bench, [task]).questions[0]
+    monkeypatch.setattr(measuring, "explain_with", note)
+    (found,) = measure(bench, [item]).inputs
     own = explained[0][0]
-    assert own.details["answer"] == [37, 38]
+    assert own.target == Span(37, 38)
     assert own.label == "it won"
-    assert found.methods["attcat"].count == len({37, 38} & {*sorted(range(40), key=lambda i: -own.scores[i])[:6]})
+    highest = {*sorted(range(40), key=lambda i: -own.scores[i])[:6]}
+    assert found.methods["attcat"].values["precision"] == len({37, 38} & highest)
 
 
 def test_unanswerable_questions_are_left_out() -> None:
@@ -233,9 +257,12 @@ def test_it_is_said_how_often_the_model_is_right(target: Any) -> None:
     asked = [drawn(number, 12, 2) for number in range(20)]
     results = wt.explain(subject, [one.texts for one in asked], ["random"], Span(free=True))
     for one, found in zip(asked, (result["random"] for result in results), strict=True):
-        first, last = found.details["answer"]
+        assert isinstance(found.target, Span)
+        first, last = found.target.start, found.target.end
+        assert first is not None
+        assert last is not None
         if 5 <= first <= last < len(found.tokens) - 2:  # in the context, with a word behind it
-            spans = [found.spans[first], found.spans[last], found.spans[last + 1]]
+            spans: list[Any] = [found.spans[first], found.spans[last], found.spans[last + 1]]
             start, end, more = spans[0][0], spans[1][1], spans[2][1]
             right.append(replace(one, answers=(Answer(one.context[start:end], start),)))
             wrong.append(replace(one, answers=(Answer(one.context[start:more], start),)))
@@ -247,11 +274,10 @@ def test_it_is_said_how_often_the_model_is_right(target: Any) -> None:
 
 
 def test_what_is_cut_off_cannot_be_right() -> None:
-    counts = {"random": Count(0, False, 0.0, 1.0)}
-    first = Counted(0, 0, "a", 9, (0, 0), True, "[CLS]", (0, 0), counts)
-    assert not first.right
-    assert replace(first, truncated=False).right
-    assert not replace(first, truncated=False, answered=(0, 1)).right
+    said = wt.explain(SUBJECT, [QUESTIONS[0].texts], ["random"], Span(0, 0))[0]["random"]
+    assert measuring._truth(Gold(Span(0, 0), (0,), cut_off=True), said) == Truth(1, True, False)
+    assert measuring._truth(Gold(Span(0, 0), (0,)), said) == Truth(1, False, True)
+    assert measuring._truth(Gold(Span(0, 0), (0,)), replace(said, target=Span(0, 1))) == Truth(1, False, False)
 
 
 def test_the_interval_of_a_share_is_that_of_the_ratio_of_sums() -> None:
@@ -269,14 +295,15 @@ def test_the_interval_of_a_share_is_that_of_the_ratio_of_sums() -> None:
     assert (same.mean, same.low, same.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
-def counted(number: int, length: int, **counts: int) -> Counted:
-    methods = {name: Count(count, name == "b", 0.5, 2.0) for name, count in counts.items()}
-    return Counted(number, number, f"{number}", 30, (3, 2 + length), False, "", (3, 3), methods)
+def counted(number: int, length: int, **counts: int) -> InputResult:
+    methods = {name: MethodResult(name == "b", 0.5, 2.0, {"precision": n}, ()) for name, n in counts.items()}
+    truth = Truth(length, cut_off=False, right=False)
+    return InputResult(number, number, f"{number}", "", "", 0.5, 30, 0, methods, truth=truth)
 
 
 def test_methods_are_tested_against_the_best_and_ranked() -> None:
     found = [counted(n, 4, a=1 + n % 2, b=4, random=3 + n % 2) for n in range(20)]
-    table = summarise_counts(found, 20)
+    table = summarise(found, ("precision",), "question", 20)
     assert [line.method for line in table.lines] == ["b", "random", "a"]
     assert [(line.control, line.searched) for line in table.lines] == [(False, True), (True, False), (False, False)]
     for column in ("precision@20", "share@20"):
@@ -299,16 +326,15 @@ def test_the_same_call_gives_the_same_table_and_a_larger_sample_begins_with_a_sm
     assert replace(first, lines=()) == replace(again, lines=())
     assert first.lines[0].cells["precision@6"].n == 5
 
-    def tasks(**settings: Any) -> tuple[QuestionTask, ...]:
-        how = questions.QuestionProtocol(**settings)
-        return gather_questions(question_bench(SUBJECT, ["random"], how), [NONE, *QUESTIONS]).tasks
+    def items(**settings: Any) -> tuple[Item, ...]:
+        return items_of(bench_of(["random"], **settings), [NONE, *QUESTIONS])
 
-    everything = tasks()
-    assert [task.number for task in everything] == list(range(7))
-    assert sorted(task.row for task in everything) == list(range(1, 8))  # in the data, unanswerable ones counted
-    assert all(tasks(sample=size) == everything[:size] for size in range(1, 8))
-    assert tasks(sample=99) == everything
-    assert [task.row for task in tasks(seed=1)] != [task.row for task in everything]
+    everything = items()
+    assert [item.number for item in everything] == list(range(7))
+    assert sorted(item.row for item in everything) == list(range(1, 8))  # in the data, unanswerable ones counted
+    assert all(items(sample=size) == everything[:size] for size in range(1, 8))
+    assert items(sample=99) == everything
+    assert [item.row for item in items(seed=1)] != [item.row for item in everything]
 
 
 def test_what_is_measured_together_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,16 +346,16 @@ def test_what_is_measured_together_does_not_matter(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr(running, "INPUTS_AT_ONCE", 3)
     measured: list[list[int]] = []
 
-    def interrupted(bench: Any, tasks: Sequence[QuestionTask]) -> CountedPart:
-        measured.append([task.number for task in tasks])
+    def interrupted(bench: Bench, items: Sequence[Item]) -> MeasuredPart:
+        measured.append([item.number for item in items])
         if len(measured) == 2:
             raise KeyboardInterrupt
-        return measure_questions(bench, tasks)
+        return measure(bench, items)
 
-    monkeypatch.setattr(questions, "measure_questions", interrupted)
+    monkeypatch.setattr(running, "measure", interrupted)
     asked = [*QUESTIONS, CUT]
     with pytest.raises(KeyboardInterrupt):
         wt.compare_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path)
@@ -353,19 +379,19 @@ def test_a_folder_holds_a_row_for_each_question_and_method(tmp_path: Path) -> No
     assert len(rows) == 8 * 3
     for method in METHODS:
         own = [row for row in rows if row["method"] == method]
-        assert fmean(row["count"] for row in own) == pytest.approx(means(table, "precision@6")[method])
-        share = sum(row["count"] for row in own) / sum(row["length"] for row in own)
+        assert fmean(row["precision"] for row in own) == pytest.approx(means(table, "precision@6")[method])
+        share = sum(row["precision"] for row in own) / sum(row["length"] for row in own)
         assert share == pytest.approx(means(table, "share@6")[method])
-        assert {row["id"] for row in own if row["truncated"]} == {"cut"}
+        assert {row["id"] for row in own if row["cut_off"]} == {"cut"}
         assert all(asked[row["row"]].id == row["id"] for row in own)
-    answers = {row["id"]: row["answer"] for row in rows}
+    answers = {row["id"]: row["label"] for row in rows}
     for one in QUESTIONS:
         found = wt.explain(SUBJECT, [one.texts], ["random"], Span(free=True))[0]["random"]
         assert answers[one.id] == found.label
     assert "questions" in (tmp_path / "report.html").read_text("utf-8")
     assert "bootstrap interval over questions" in (tmp_path / "table.md").read_text("utf-8")
     spec = json.loads((tmp_path / "spec.json").read_text("utf-8"))
-    assert (spec["task"], spec["protocol"]["k"], spec["protocol"]["max_tokens"], spec["sample"]) == ("qa", 6, 40, None)
+    assert (spec["protocol"]["k"], spec["protocol"]["max_tokens"], spec["sample"]) == (6, 40, None)
 
 
 @pytest.mark.parametrize(
@@ -375,8 +401,8 @@ def test_a_folder_holds_a_row_for_each_question_and_method(tmp_path: Path) -> No
         ({"target": "gold"}, "protocol was"),
         ({"max_tokens": 30}, "protocol was"),
         ({"methods": ["attcat"]}, "methods was"),
-        ({"questions": QUESTIONS[1:]}, "texts was"),
-        ({"questions": [replace(QUESTIONS[0], answers=QUESTIONS[1].answers), *QUESTIONS[1:]]}, "texts was"),
+        ({"questions": QUESTIONS[1:]}, "inputs was"),
+        ({"questions": [replace(QUESTIONS[0], answers=QUESTIONS[1].answers), *QUESTIONS[1:]]}, "inputs was"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -393,26 +419,25 @@ def test_a_part_that_is_none_is_refused(tmp_path: Path) -> None:
     wt.compare_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
     path = tmp_path / "parts" / "000000-000001.json"
     good = json.loads(path.read_text("utf-8"))
-    assert read_counted(good, "").to_dict() == json.loads(json.dumps(good), object_hook=_tuples)
-    first = good["questions"][0]
-    wrong: list[Any] = [{}, [], {"questions": [{**first, "span": [1]}]}, {"questions": [{**first, "methods": []}]}]
+    assert json.loads(json.dumps(asdict(read_part(good, "")))) == good
+    first = good["inputs"][0]
+    wrong: list[Any] = [
+        {},
+        [],
+        good | {"inputs": [{**first, "truth": {"n_tokens": [1]}}]},
+        good | {"inputs": [{**first, "methods": []}]},
+    ]
     for bad in wrong:
         path.write_text(json.dumps(bad), encoding="utf-8")
-        with pytest.raises(
-            BadArtifact, match=r"000000-000001.json is no part of a benchmark of questions: .*remove it"
-        ):
+        with pytest.raises(BadArtifact, match=r"000000-000001.json is no part of a benchmark: .*remove it"):
             wt.compare_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
 
 
-def _tuples(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
-
-
 def test_the_usual_methods_are_all_but_the_dear_ones() -> None:
-    names = questions.usual_for_questions(SUBJECT)
+    names = default_methods(task_for(SUBJECT), curves=False)
     assert {"attcat", "gae", "raw-attention", "transatt", "random"} <= {*names}
     assert not {"refined-noise", "integrated-gradients", "tis", "contrast-cat", "mask-lrp"} & {*names}
-    assert "mask-lrp" in questions.usual_for_questions(with_heads(SUBJECT))
+    assert "mask-lrp" in default_methods(task_for(with_heads(SUBJECT)), curves=False)
     table = wt.compare_questions(SUBJECT, QUESTIONS[:1])
     assert {line.method for line in table.lines} == {*names}
     assert [line.method for line in table.lines if line.control] == ["random"]
@@ -423,10 +448,10 @@ def test_the_usual_methods_are_all_but_the_dear_ones() -> None:
 def test_wrong_calls_are_refused(subject_of: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tiny bert classifies texts and answers no questions.*wt.compare"):
         wt.compare_questions(subject_of("bert"), QUESTIONS, METHODS)
-    with pytest.raises(UsageError, match=r"bert answers questions, .*--task qa .*wt.compare_questions"):
+    with pytest.raises(UsageError, match=r"question 0 is 'it is slow'; expected a Question.*wt.read_squad"):
         wt.compare(SUBJECT, ["it is slow"], METHODS)
     for settings in ({"k": 0}, {"k": 2.5}, {"sample": 0}, {"seed": -1}, {"target": "true"}, {"part": "middle"}):
-        with pytest.raises(BadSetting, match=f"bench of questions: {next(iter(settings))}="):
+        with pytest.raises(BadSetting, match=f"protocol: {next(iter(settings))}="):
             wt.compare_questions(SUBJECT, QUESTIONS, METHODS, out=tmp_path / "a", **settings)
     for asked, message in (
         ([QUESTIONS[0], {"question": "who"}], "question 1 is {'question': 'who'}; expected a Question"),

@@ -144,7 +144,7 @@ def test_a_folder_takes_more_of_the_same_and_nothing_else(bench: Call) -> None:
         assert said in err
         assert len(err.splitlines()) == 1
     Path("texts.txt").write_text("\n".join(TEXTS[1:]), encoding="utf-8")
-    assert "texts was" in bench(*words, sample=20)[2]
+    assert "inputs was" in bench(*words, sample=20)[2]
     code, _, err = bench(*ONE, "--metrics", "auc", "--out", ".")
     assert code == 2
     assert "holds other files" in err
@@ -216,8 +216,8 @@ def test_a_specification_makes_the_same_benchmark_again(model: str, references: 
 def test_a_specification_that_is_none_is_refused(model: str, bench: Call) -> None:
     how = wt.protocol(metrics=("auc",), min_tokens=1, perturbations=("delete",), sample=1)
     wt.compare(wt.load(model), TEXTS, ["random"], protocol=how, out="library")
-    Path("odd.json").write_text('{"schema": 1, "call": {}}', encoding="utf-8")
-    Path("more.json").write_text('{"schema": 1, "call": {"changes": {}, "colour": 1}}', encoding="utf-8")
+    Path("odd.json").write_text('{"schema": 2, "call": {}}', encoding="utf-8")
+    Path("more.json").write_text('{"schema": 2, "call": {"changes": {}, "colour": 1}}', encoding="utf-8")
     for path, code, said in (
         ("library/spec.json", 1, "was not written by `whichtoken bench`"),
         ("odd.json", 1, "odd.json holds no call of `whichtoken bench`"),
@@ -243,9 +243,10 @@ def test_a_gate_fails_what_is_worse(bench: Call) -> None:
     assert code == 1
     assert all(line.endswith("above -50") for line in err.splitlines())
     assert bench(*both, "--fail-under", "log-odds=50", "--fail-under", f"{FIRST}=-1")[0] == 0
-    code, _, err = bench(*both, "--fail-under", "kendall=0.2")
-    assert code == 2
-    assert f"unknown metric of --fail-under 'kendall'; known: {FIRST}, log-odds" in err  # it was not measured
+    code, out, err = bench(*both, "--fail-under", "kendall=0.2")
+    assert (code, out) == (2, "")
+    assert "unknown metric of --fail-under 'kendall'; known: aopc, log-odds" in err  # it would not be measured
+    assert f"known: {FIRST}, log-odds" in bench(*both, "--fail-under", "aopc mask morf tenths=0.2")[2]  # it was not
 
 
 def test_controls_pass_every_gate(references: str, bench: Call) -> None:
@@ -316,7 +317,7 @@ def test_scores_made_elsewhere_are_measured_beside_the_methods(model: str, bench
     assert by_name["captum"][FIRST].mean == pytest.approx(fmean(aopc(c) for c in wt.degrade(subject, made)), abs=1e-6)
     assert dict(table.facts)["texts"].startswith("3 of 64")  # those of the data that were scored
     rows = [json.loads(p.read_text("utf-8")) for p in Path("out/parts").iterdir()]
-    assert sorted(text["row"] for part in rows for text in part["texts"]) == [2, 5, 9]  # in the data
+    assert sorted(text["row"] for part in rows for text in part["inputs"]) == [2, 5, 9]  # in the data
 
 
 def test_without_data_the_texts_are_those_that_were_scored(model: str, bench: Call) -> None:
@@ -375,7 +376,7 @@ def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
     code, _, err = bench(*words, "--label", "gold", "--out", "out", data=data, sample=None)
     assert code == 0, err
     parts = [json.loads(path.read_text("utf-8")) for path in Path("out/parts").iterdir()]
-    explained = {text["row"]: text["label"] for part in parts for text in part["texts"]}
+    explained = {text["row"]: text["label"] for part in parts for text in part["inputs"]}
     assert explained == {0: "entailment", 1: "neutral", 2: "contradiction"}
     assert dict(wt.read_table("out").facts)["class"] == "the true one"
     code, _, err = bench(*words, data=data)
@@ -386,7 +387,7 @@ def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give the texts to measure on: --data FILE; or --attributions FILE"),
+        ([], "give the inputs to measure on: --data FILE; or --attributions FILE"),
         (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--data", "texts.txt", "--attributions", "nowhere"], "there is no file nowhere"),
         (["--data", "texts.txt", "--metrics", "aocp"], "unknown metric 'aocp'; did you mean 'aopc'"),

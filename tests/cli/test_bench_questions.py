@@ -1,4 +1,4 @@
-"""The command `bench --task qa`: what it prints, keeps and refuses."""
+"""The command `bench` for questions: what it prints, keeps and refuses."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -136,47 +136,53 @@ def test_a_gate_fails_what_is_worse(bench: Call) -> None:
     assert sorted(line.split(":")[1].strip() for line in err.splitlines()) == ["attcat", "gae"]
     assert all("precision@4 is" in line and line.endswith("below 4.5") for line in err.splitlines())
     assert bench(*words, "--fail-under", "precision@4=0", "--fail-under", "share@4=0")[::2] == (0, "")
-    for wrong in ("precision@20=1", "aopc=0.1"):
+    for wrong, known in (("precision@20=1", ""), ("aopc=0.1", "known: ")):  # before the model is loaded, and after it
         code, out, err = bench(*words, "--fail-under", wrong)
         assert (code, out) == (2, "")
-        assert "known: precision@4, share@4, seconds, evaluations" in err
+        assert f"unknown metric of --fail-under '{wrong.partition('=')[0]}'; " in err
+        assert f"{known}precision@4, share@4, " in err
+        assert err.endswith("seconds, evaluations\n")
 
 
 def test_a_model_of_the_other_task_is_refused(model: str, classifier: str, bench: Call) -> None:
     code, out, err = bench(start=("--task", "qa", "--data", "squad.json", "--model", classifier))
     assert (code, out) == (2, "")
-    assert "classifies texts and answers no questions; give a model that does (--model" in err
+    assert f"{classifier} classifies texts, which is --task texts, and --task qa was given; leave it out" in err
     Path("texts.txt").write_text("it is slow\n", encoding="utf-8")
     words = ("--data", "texts.txt", "--model", model, "--methods", "attcat", "--min-tokens", "1")
     code, out, err = bench(start=words)
     assert (code, out) == (2, "")
-    assert "answers questions, and texts were to be measured" in err
-    assert "bench --task qa --data FILE.json" in err
+    assert f"texts.txt, row 1 is one text; {model} answers questions: give (question, context)" in err
     assert len(err.splitlines()) == 1
+    code, out, err = bench("--task", "texts", start=words)
+    assert (code, out) == (2, "")
+    assert f"{model} answers questions, which is --task qa, and --task texts was given; leave it out" in err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--perturbation", "mask"], "--perturbation: for texts"),
-        (["--order", "lerf"], "--order: for texts"),
-        (["--grid", "tenths"], "--grid: for texts"),
-        (["--level", "word"], "--level: for texts"),
-        (["--metrics", "aopc"], "--metrics: for texts"),
-        (["--min-tokens", "5"], "--min-tokens: for texts"),
-        (["--protocol", "attcat"], "--protocol: for texts"),
-        (["--ablation", "depth"], "--ablation: for texts"),
-        (["--attributions", "squad.json"], "--attributions: for texts"),
-        (["--train", "squad.json", "--ablation", "gamma"], "--ablation, --train: for texts"),
-        (["--label", "gold"], "--label: for texts"),
-        (["--column", "text", "--order", "morf"], "--column, --order: for texts"),
+        (["--perturbation", "mask"], "--perturbation: how parts are removed, and no metric looks at that"),
+        (["--order", "lerf"], "--order: how parts are removed"),
+        (["--grid", "tenths"], "--grid: how parts are removed"),
+        (["--level", "word"], "--level: how parts are removed"),
+        (["--perturbation", "mask", "--order", "morf"], "--perturbation, --order: how parts are removed"),
+        (["--metrics", "aopc", "--perturbation", "black"], "unknown perturbation 'black'; known: delete, mask, pad"),
+        (["--metrics", "aopc", "--level", "pixel"], "level='pixel' is not allowed; it must be one of token, word"),
+        (["--metrics", "aopc", "--k", "3"], "--k is how many of the highest tokens count as found in an answer"),
+        (["--ablation", "depth"], "whichtoken references build"),
+        (["--attributions", "squad.json"], "squad.json: cannot tell what kind of file it is"),
+        (["--train", "squad.json", "--ablation", "gamma"], "squad.json: cannot tell what kind of file it is"),
+        (["--label", "gold"], "--label: squad.json has no columns"),
+        (["--column", "text", "--label", "gold"], "--column, --label: squad.json has no columns"),
         (["--k", "0"], "k=0 is not allowed; it must be at least 1"),
         (["--sample", "0"], "sample=0 is not allowed"),
         (["--data", "nowhere.json"], "there is no file nowhere.json"),
         (["--data", "odd.json"], "odd.json is not the JSON of questions and contexts"),
         (["--methods", "atcat"], "did you mean 'attcat'"),
-        (["--task", "images"], "unknown task 'images'; known: texts, qa"),
-        (["--task", "texts", "--k", "3"], "--k is how many of the highest tokens are looked at"),
+        (["--task", "pictures"], "which is --task qa, and --task pictures was given"),
+        (["--task", "images"], "which is --task qa, and --task images was given"),
+        (["--task", "texts", "--k", "3"], "which is --task qa, and --task texts was given"),
     ],
 )
 def test_wrong_words_are_refused(words: list[str], message: str, bench: Call) -> None:
@@ -191,4 +197,51 @@ def test_wrong_words_are_refused(words: list[str], message: str, bench: Call) ->
 def test_without_data_there_is_nothing_to_ask(bench: Call) -> None:
     code, _, err = bench(start=("--task", "qa"))
     assert code == 2
-    assert "give the questions to measure on, in SQuAD's form: --data FILE.json" in err
+    assert "give the inputs to measure on: --data FILE" in err
+
+
+def test_answers_are_counted_for_questions_only(classifier: str, bench: Call) -> None:
+    Path("texts.txt").write_text("it is slow\n", encoding="utf-8")
+    code, out, err = bench("--k", "3", start=("--data", "texts.txt", "--model", classifier, "--min-tokens", "1"))
+    assert (code, out) == (2, "")
+    assert "--k is how many of the highest tokens count as found in an answer; this measures none" in err
+
+
+def test_curves_are_measured_where_a_metric_reads_them(model: str, bench: Call) -> None:
+    words = [
+        "--metrics",
+        "aopc,log-odds,precision",
+        "--perturbation",
+        "mask",
+        "--order",
+        "lerf",
+        "--grid",
+        "twentieths",
+    ]
+    words += ["--level", "word", "--min-tokens", "5", "--methods", "attcat,gae", "--no-controls", "--k", "4"]
+    code, _, err = bench(*words, "--out", "out")
+    assert code == 0, err
+    how = wt.protocol(
+        metrics=("aopc", "log-odds", "precision"),
+        perturbations=("mask",),
+        orders=("lerf",),
+        grids=("twentieths",),
+        level="word",
+        min_tokens=5,
+        k=4,
+    )
+    table = wt.compare(wt.load(model), "squad.json", ["attcat", "gae"], protocol=how)
+    check_same(wt.read_table("out"), table)
+    names = [column.name for column in table.columns]
+    assert names[:3] == ["aopc mask lerf twentieths", "log-odds mask lerf twentieths", "precision@4"]
+    assert bench("--protocol", "attcat", "--methods", "attcat", "--no-controls", "--out", "as-attcat")[0] == 0
+    assert "absolute-aopc pad morf ninths" in {column.name for column in wt.read_table("as-attcat").columns}
+
+
+def test_the_task_is_that_of_the_model_unless_it_is_checked(model: str, bench: Call) -> None:
+    words = ["--methods", "attcat", "--no-controls", "--sample", "2"]
+    assert bench(*words, "--out", "checked")[0] == 0
+    assert bench(*words, "--out", "not", start=("--data", "squad.json", "--model", model))[0] == 0
+    check_same(wt.read_table("not"), wt.read_table("checked"))
+    calls = [json.loads(Path(name, "spec.json").read_text("utf-8"))["call"] for name in ("not", "checked")]
+    assert calls[1] == {**calls[0], "task": "qa"}

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.heads.corpus import CORPUS as PARSED
+from tests.heads.corpus import conllu
 from tests.render.shown import FINE
-from tests.syntax.corpus import CORPUS as PARSED
-from tests.syntax.corpus import conllu
 from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.catalogue import FILE, catalogue, described
-from whichtoken.cli.answers import LIBRARIES
-from whichtoken.cli.heads import NO_HEADS
+from whichtoken.cli.answers import LIBRARIES, NO_HEADS
 from whichtoken.cli.outputs import Progress, Sink, until_stopped, write_results
 from whichtoken.cli.run import main
 from whichtoken.records import Attribution
@@ -272,11 +271,14 @@ def test_model_says_what_is_in_a_model(model: str, heads: str, capsys: pytest.Ca
     total = len(wt.method_names())
     without = total - len({name for names in asking.values() for name in names})
     assert asking["references"] == ["contrast-cat"]
-    needed = "".join(f"; {', '.join(names)} needs {what}" for what, names in asking.items() if names)
-    assert f"{without} of {total}{needed}" in out
+    lacking = {"references": "there is no reference library", "heads": "there is no head mask"}
+    needed = [f"not {', '.join(names)}: {lacking[what]}" for what, names in asking.items() if names]
+    assert len(needed) == 2
+    (said,) = (line for line in out.splitlines() if line.startswith("methods"))
+    assert sorted(said.partition(f"{without} of {total}; ")[2].strip().split("; ")) == sorted(needed)
     _, out, _ = run(capsys, "model", model, "--heads", heads)
     assert str(wt.load_heads(heads)) in out
-    assert "needs heads" not in out
+    assert lacking["heads"] not in out
 
 
 def test_names_from_a_strangers_files_do_not_reach_the_terminal_as_commands(
@@ -359,7 +361,7 @@ def test_heads_of_plain_texts_are_parsed_by_a_pipeline(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import spacy
-    from tests.syntax.test_parser import blank_parser
+    from tests.heads.test_parser import blank_parser
 
     (tmp_path / "t.txt").write_text("It won.\nThe film was slow.\n", encoding="utf-8")
     monkeypatch.setattr(spacy, "load", lambda name: {"tiny_parser": blank_parser()}[name])
@@ -434,7 +436,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
         2,
         "there is no file none.json; whichtoken heads build makes it",
     ),
-    "a head mask that is none": (["slow", "--heads", "fine.csv"], 1, "fine.csv: expected the JSON of one HeadMask"),
+    "a head mask that is none": (["slow", "--heads", "fine.csv"], 1, "fine.csv cannot be read: expected JSON, found"),
     "standard input and more": (["-", "slow"], 2, "- stands for all of standard input"),
     "no tokens": (["slow", "\u200b"], 2, "text 2: the tokenizer finds no token"),
     "no tokens in a row": (["--file", "invisible.csv"], 2, "invisible.csv, row 3: the tokenizer finds no token"),
@@ -580,7 +582,7 @@ def test_saved_texts_may_hold_other_line_ends(model: str, tmp_path: Path, capsys
         (["methods", "atcat"], 2, "did you mean 'attcat'?"),
         (["references", "show", "nowhere"], 1, "nowhere"),
         (["heads", "show", "nowhere.json"], 1, "nowhere.json cannot be read"),
-        (["heads", "show", "other.jsonl"], 1, "other.jsonl: expected a HeadMask of schema 1, found None"),
+        (["heads", "show", "other.jsonl"], 1, "other.jsonl: expected the JSON of one HeadMask, schema 1; found None"),
         (["heads", "build", "--out", "x"], 2, "give --conllu FILE, more than once if wanted, or --text FILE"),
         (["heads", "build", "--conllu", "a", "--text", "b", "--out", "x"], 2, "one of them"),
         (["heads", "build", "--conllu", "nowhere", "--out", "x"], 2, "there is no file nowhere"),

@@ -11,9 +11,9 @@ from tests.tiny import image_model_of
 from transformers import ViTImageProcessorPil
 
 import whichtoken as wt
-from whichtoken.cli.inputs import Images
 from whichtoken.cli.run import main
 from whichtoken.core.registry import method_names
+from whichtoken.tasks.image import ClassifyImage
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_the_default_methods_exist_and_are_shown(
     capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str]
 ) -> None:
-    names = Images.methods.split(",")
+    names = ClassifyImage.default_methods.split(",")
     assert set(names) <= set(method_names())
     code, out, err = run(capsys, "explain", "--image", files[0], "--model", model)
     assert (code, err) == (0, "")
@@ -89,7 +89,14 @@ def test_all_leaves_out_what_needs_texts_and_says_so(
     code, _, err = run(capsys, "explain", "--image", files[0], "--model", model, "--method", "all", "--out", str(out))
     assert code == 0
     left_out = {"contrast-cat", "refined-noise", "mask-lrp", "integrated-gradients"}
-    assert "left out, because they cannot explain images: contrast-cat (it contrasts with reference texts);" in err
+    for reason in (
+        "it contrasts with reference texts: contrast-cat",
+        "it deletes words: refined-noise",
+        "its heads are chosen by the syntax of texts: mask-lrp",
+        "there is no pad token among patches: integrated-gradients (set baseline to zero)",
+    ):
+        assert f"whichtoken: left out, because {reason}\n" in err
+    assert err.count("left out") == len(left_out)
     assert {one["method"] for one in json.loads(out.read_text())} == set(method_names()) - left_out
 
 
@@ -116,9 +123,9 @@ def test_what_is_wrong_is_one_line(
         (["--image", files[0], *on_model, "--out", str(tmp_path / "a.tex")], "LaTeX shows words"),
         (["--image", files[0], *on_model, "--how", "cubic"], "how='cubic' is not allowed"),
         (["--image", files[0], "--model", model, "--method", "mask-lrp"], "mask-lrp cannot explain images: its heads"),
-        (["--image", files[0], "--model", model, "--method", "auto"], "for images name methods"),
         ([*["--image", files[0]] * 25, *on_model, "--out", str(tmp_path / "a.pdf")], "up to 24 images"),
-        (["a text", *on_model], "classifies images, not texts; pass images=[...], or --image FILE"),
+        (["a text", *on_model], "classifies images; give images=[...], or --image FILE"),
+        (["a text", "--model", model, "--method", "auto"], "texts were given, and"),
     ]
     before = Path(files[0]).read_bytes()
     for words, reason in calls:
@@ -132,4 +139,69 @@ def test_what_is_wrong_is_one_line(
 def test_the_default_model_reads_texts(capsys: pytest.CaptureFixture[str], files: Sequence[str]) -> None:
     code, _, err = run(capsys, "explain", "--image", files[0], "--method", "gae")
     assert code == 2
-    assert "whichtoken-default reads texts, not images" in err
+    assert "images were given, and whichtoken-default classifies texts; give texts" in err
+
+
+def test_compare_blackens_patches(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str], tmp_path: Path
+) -> None:
+    words = ["compare", "--image", files[0], "--model", model, "--methods", "gae,attcat,random"]
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert out.count("removal (black) +") + out.count("removal (black) -") == 3
+    assert "of the patches are removed, the highest scores first; one image says little about a method" in out
+    assert run(capsys, *words, "--out", str(tmp_path / "c.json"))[0] == 0
+    rows = json.loads((tmp_path / "c.json").read_text())
+    subject = wt.load(model)
+    (expected,) = wt.explain(subject, images=[files[0]], methods=["gae", "attcat", "random"])
+    curves = dict(zip(expected, wt.degrade(subject, list(expected.values())), strict=True))
+    for row in rows:
+        assert row["curve"]["perturbation"] == "black"
+        probability = row["curve"]["probability"]
+        assert probability == pytest.approx(list(curves[row["method"]].probability), abs=1e-6)
+        assert row["metrics"]["aopc"] == pytest.approx(probability[0] - sum(probability[1:]) / 9)
+    drops = [row["metrics"]["aopc"] for row in rows]
+    assert drops == sorted(drops, reverse=True)
+    code, _, err = run(capsys, *words, "a text")
+    assert code == 2
+    assert "--image was given, and texts too" in err
+    code, _, err = run(capsys, "compare", "--image", files[0], "--methods", "gae")
+    assert code == 2
+    assert "images were given, and whichtoken-default classifies texts" in err
+
+
+def test_auto_chooses_by_what_methods_do_on_images(
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    files: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    out = tmp_path / "a.json"
+    code, _, err = run(capsys, "explain", "--image", files[0], "--model", model, "--method", "auto", "--out", str(out))
+    assert code == 0, err
+    (record,) = json.loads(out.read_text())
+    assert record["details"]["auto"].startswith(f"{record['method']} has the highest normalised AOPC")
+    assert record["details"]["auto"].endswith("in a small benchmark on 1 image")
+
+
+def test_a_folder_of_images_is_measured(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str], tmp_path: Path
+) -> None:
+    folder = str(Path(files[0]).parent)
+    words = ["bench", "--data", folder, "--model", model, "--methods", "gae,attcat", "--no-controls"]
+    out = str(tmp_path.with_name(f"{tmp_path.name}-out"))
+    code, _, err = run(capsys, *words, "--metrics", "aopc,normalised-aopc", "--order", "morf", "--out", out)
+    assert code == 0, err
+    how = wt.protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",))
+    table, expected = wt.read_table(out), wt.compare(wt.load(model), folder, ["gae", "attcat"], protocol=how)
+    assert table.columns[0].name == "aopc black morf tenths"
+    assert dict(table.facts)["images"].startswith("2 of 2")
+    for line in table.lines:
+        (same,) = (other for other in expected.lines if other.method == line.method)
+        for name in ("aopc black morf tenths", "normalised-aopc black morf tenths"):
+            assert line.cells[name].mean == pytest.approx(same.cells[name].mean, abs=1e-6)
+    code, _, err = run(capsys, *words, "--label", "kind")
+    assert code == 2
+    assert f"--label: {folder} has no columns" in err

@@ -78,16 +78,55 @@ def test_long_contexts_are_read_in_windows_unless_asked_otherwise(
     assert "windows" not in json.loads(run(capsys, *long, *more, "--long", "truncate")[1])[0]["details"]
 
 
+def test_compare_removes_words_of_the_context(answers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", answers, "--methods", "attcat,gae,random")
+    code, out, err = run(capsys, "compare", *ASKED[1:], *words)
+    assert (code, err) == (0, "")
+    lines = [line for line in out.splitlines() if "deletion +" in line or "deletion -" in line]
+    assert len(lines) == 3
+    assert lines[0].rstrip().endswith("best")
+    assert "of the tokens are deleted, the highest scores first; one question says little about a method" in out
+    code, out, _ = run(capsys, "compare", *ASKED[1:], *words, "--format", "json")
+    assert code == 0
+    rows = json.loads(out)
+    subject = wt.load(answers)
+    expected = wt.explain(subject, question=QUESTION, context=CONTEXT, methods=["attcat", "gae", "random"])[0]
+    curves = dict(zip(expected, wt.degrade(subject, list(expected.values())), strict=True))
+    for row in rows:
+        probability = row["curve"]["probability"]
+        assert probability == pytest.approx(list(curves[row["method"]].probability), abs=1e-6)
+        assert row["metrics"]["aopc"] == pytest.approx(probability[0] - sum(probability[1:]) / 9)
+    drops = [row["metrics"]["aopc"] for row in rows]
+    assert drops == sorted(drops, reverse=True)
+    pair = ("compare", QUESTION, "--pair", CONTEXT, *words, "--format", "json")
+    assert [row["metrics"] for row in json.loads(run(capsys, *pair)[1])] == [row["metrics"] for row in rows]
+
+
+def test_auto_chooses_by_what_methods_do_on_questions(
+    answers: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code, out, err = run(capsys, *ASKED, "--model", answers, "--method", "auto", "--format", "json")
+    assert code == 0, err
+    (record,) = json.loads(out)
+    assert record["details"]["auto"].startswith(f"{record['method']} has the highest normalised AOPC")
+    assert record["details"]["auto"].endswith("in a small benchmark on 1 question")
+
+
 def test_what_is_wrong_is_said(answers: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         (("explain", "--question", "Who?"), "--context is missing"),
         (("explain", "--context", "It is."), "--question is missing"),
         ((*ASKED, "a text"), "--question was given, and texts too"),
-        ((*ASKED, "--model", model), "needs a model that answers questions"),
+        ((*ASKED, "--model", model), f"question was given, and {model} classifies texts"),
         ((*ASKED, "--target", "slow", "--against", "music"), "--against compares two labels"),
         (("explain", "a text", "--model", answers), "text 1 is one text"),
         (("explain", "--question", " ", "--context", "It is."), "the question has an empty text"),
-        (("compare", "a", "--pair", "It is a plot.", "--model", answers), "answers questions; curves of deleted words"),
+        (("compare", *ASKED[1:], "a text", "--model", answers), "--question was given, and texts too"),
+        (("compare", *ASKED[1:], "--target", "slow", "--against", "music"), "--against compares two labels"),
+        (("compare", *ASKED[1:], "--model", model, "--methods", "gae"), f"question was given, and {model} classifies"),
+        (("compare", "a text", "--model", answers, "--methods", "gae"), "text 1 is one text"),
+        (("compare", "--model", answers), "give a TEXT, or --image FILE, or --question Q --context C"),
     ):
         code, out, err = run(capsys, *words)
         assert (code, out) == (2, ""), words

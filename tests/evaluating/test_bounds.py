@@ -10,14 +10,27 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import whichtoken as wt
-from whichtoken.core.removal_steps import steps_of
+from whichtoken.core.removal_steps import grid_of
 from whichtoken.errors import BadSetting
-from whichtoken.evaluating import Plan, aopc_bounds, as_text, degrade
-from whichtoken.evaluating.bounds import Ask, best_and_worst
+from whichtoken.evaluate import OpenInput, aopc_bounds, degrade, open_input
+from whichtoken.metrics.bounds import Ask, best_and_worst
 from whichtoken.metrics.curves import aopc, normalised
-from whichtoken.models import Answers
+from whichtoken.models import LogitCache
+from whichtoken.records import Attribution, Plan
+from whichtoken.reproduce.protocols import ninths
+from whichtoken.tasks import task_for
 
 SubjectOf = Callable[..., wt.Subject]
+
+
+def opened(attributions: list[Attribution], cache: LogitCache) -> OpenInput:
+    return open_input(task_for(cache.subject), attributions, cache)
+
+
+def counts_of(grid: str, n: int) -> tuple[int, ...]:
+    """How many of n units are gone after each step."""
+    steps = ninths(n) if grid == "ninths" else grid_of(grid).steps(n, 0, "morf")
+    return steps.counts[1:]
 
 
 def drops_of(n: int, seed: int) -> tuple[NDArray[np.float64], Ask]:
@@ -40,7 +53,7 @@ def by_every_order(n: int, counts: tuple[int, ...], values: NDArray[np.float64])
 @settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(0, 10**6), st.sampled_from(["tenths", "ninths", "twentieths", "all"]))
 def test_every_set_and_a_wide_beam_equal_every_order(n: int, seed: int, grid: str) -> None:
-    counts = steps_of(grid, n).counts[1:]
+    counts = counts_of(grid, n)
     values, ask = drops_of(n, seed)
     expected = by_every_order(n, counts, values)
     exact = best_and_worst(n, counts, ask, width=1)
@@ -53,7 +66,7 @@ def test_every_set_and_a_wide_beam_equal_every_order(n: int, seed: int, grid: st
 
 
 def test_eight_units_against_every_order() -> None:
-    counts = steps_of("tenths", 8).counts[1:]
+    counts = counts_of("tenths", 8)
     values, ask = drops_of(8, 1)
     found = best_and_worst(8, counts, ask, width=1)
     assert (found.lower, found.upper) == pytest.approx(by_every_order(8, counts, values))
@@ -66,7 +79,7 @@ def test_eight_units_against_every_order() -> None:
 def test_where_drops_add_up_the_search_finds_the_best_order_of_all(n: int, width: int) -> None:
     """A glass box: each unit has its own part in the drop."""
     parts = np.random.default_rng(n).normal(size=n)
-    counts = steps_of("tenths", n).counts[1:]
+    counts = counts_of("tenths", n)
     found = best_and_worst(n, counts, lambda sets: sets @ parts, width)
 
     def mean_drop(order: NDArray[np.int64]) -> float:
@@ -88,9 +101,9 @@ def test_the_bounds_of_a_text_hold_for_every_method(subject_of: SubjectOf) -> No
     subject = subject_of("bert")
     for content in ("It is slow.", "The actors were won, but it is slow, a man!"):
         result = list(wt.explain(subject, [content], ["attcat", "gae", "random"])[0].values())
-        text = as_text(result, Answers(subject))
+        text = opened(result, LogitCache(subject))
         found = aopc_bounds(text, width=5)
-        assert found.exact == (len(text.content) <= 8)
+        assert found.exact == (len(text.units("token")) <= 8)
         assert found.lower < found.upper
         for order in ("morf", "lerf"):
             for curve in degrade(subject, result, order=order):
@@ -100,7 +113,7 @@ def test_the_bounds_of_a_text_hold_for_every_method(subject_of: SubjectOf) -> No
 def test_wider_is_never_worse_here_and_words_go_as_one(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
     result = wt.explain(subject, ["Charming actors were verily won, but it is slow!"], ["attcat"])[0]
-    text = as_text(list(result.values()), Answers(subject))
+    text = opened(list(result.values()), LogitCache(subject))
     narrow, wide = (aopc_bounds(text, width=width) for width in (1, 40))
     assert wide.lower <= narrow.lower < narrow.upper <= wide.upper
     words = aopc_bounds(text, Plan(level="word"), width=40)
@@ -108,17 +121,17 @@ def test_wider_is_never_worse_here_and_words_go_as_one(subject_of: SubjectOf) ->
     with pytest.raises(BadSetting, match="width=0"):
         aopc_bounds(text, width=0)
     with pytest.raises(BadSetting, match="shares of the content tokens"):
-        aopc_bounds(text, Plan(shares_of="all"))
+        aopc_bounds(text, Plan(grid="ninths"))  # shares of all tokens, and the last one stays
 
 
 def test_the_search_asks_about_each_set_once(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
     result = wt.explain(subject, ["It is slow."], ["attcat"])[0]
-    answers = Answers(subject)
-    text = as_text(list(result.values()), answers)
-    n = len(text.content)
+    cache = LogitCache(subject)
+    text = opened(list(result.values()), cache)
+    n = len(text.units("token"))
     aopc_bounds(text)
-    assert answers.tally.evaluated <= 2**n
-    before = answers.tally.evaluated
+    assert cache.tally.evaluated <= 2**n
+    before = cache.tally.evaluated
     aopc_bounds(text)
-    assert answers.tally.evaluated == before
+    assert cache.tally.evaluated == before

@@ -5,11 +5,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.lrp.test_properties import batch_of, subject_of
-from tests.tiny import IMAGE_KINDS, image_model_of, images
+from tests.tiny import IMAGE_KINDS, class_goal, image_batch, image_model_of, images
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
+from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, Trace, needs
 from whichtoken.errors import UsageError
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet
@@ -22,8 +22,8 @@ each_kind = pytest.mark.parametrize("kind", IMAGE_KINDS)
 each_rules = pytest.mark.parametrize("rules", [C21, ORIG], ids=lambda rules: rules.name)
 
 
-def traced(subject: wt.Subject, batch: Batch, rules: RuleSet, sites: str, goal: Goal | None = None) -> Trace:
-    chosen = goal or Goal(torch.arange(len(batch.ids)) % 3)
+def traced(subject: wt.Subject, batch: Batch, rules: RuleSet, sites: str, goal: Objective | None = None) -> Trace:
+    chosen = goal or class_goal(subject, torch.arange(len(batch.ids)) % 3)
     return capture(subject, batch, lambda logits: chosen, needs(relevance=(rules, sites)))
 
 
@@ -80,10 +80,10 @@ def test_the_formula_written_slowly(kind: str, rules: RuleSet) -> None:
 
 def test_an_image_of_another_size_and_not_square() -> None:
     subject = subject_of("dinov2_with_registers")
-    batch = subject.image_batch(images(2, size=(8, 20)))
+    batch = image_batch(subject, images(2, size=(8, 20)))
     method = wt.method("full-lrp")
     trace = traced(subject, batch, C21, "embeddings pixels")
-    found = method(trace, ModelProbe(subject, batch, Goal(torch.tensor([0, 1]))))
+    found = method(trace, ModelProbe(subject, batch, class_goal(subject, torch.tensor([0, 1]))))
     assert found.pixels is not None
     assert batch.pixels is not None
     above = trace.relevance(C21, Site.EMBEDDINGS)[0]
@@ -119,9 +119,9 @@ def test_embeddings_pass_through_bit_for_bit() -> None:
 @each_kind
 def test_company_changes_nothing(kind: str) -> None:
     subject = subject_of(kind)
-    together = traced(subject, subject.image_batch(images(4)), C21, "pixels").relevance(C21, Site.PIXELS)[0]
+    together = traced(subject, image_batch(subject, images(4)), C21, "pixels").relevance(C21, Site.PIXELS)[0]
     for row in range(4):
-        batch, goal = subject.image_batch(images(4)[row : row + 1]), Goal(torch.tensor([row % 3]))
+        batch, goal = image_batch(subject, images(4)[row : row + 1]), class_goal(subject, torch.tensor([row % 3]))
         (alone,) = traced(subject, batch, C21, "pixels", goal).relevance(C21, Site.PIXELS)
         assert torch.allclose(together[row], alone[0], rtol=0, atol=1e-9 * float(alone.abs().max()))
 
@@ -132,7 +132,7 @@ def test_a_contrast_is_the_difference_of_its_classes(rules: RuleSet) -> None:
     a, b = torch.tensor([1, 2]), torch.tensor([0, 1])
     of = [
         traced(subject, batch, rules, "pixels", goal).relevance(rules, Site.PIXELS)[0]
-        for goal in (Goal(a, b), Goal(a), Goal(b))
+        for goal in (class_goal(subject, a, b), class_goal(subject, a), class_goal(subject, b))
     ]
     assert torch.allclose(of[0], of[1] - of[2], rtol=0, atol=1e-9 * float(of[1].abs().max()))
     assert of[0].abs().max() > 1e-4
@@ -144,7 +144,7 @@ def test_texts_have_none() -> None:
     assert trace.relevance(C21, Site.PIXELS) == ()
     assert traced(subject, batch_of(subject), C21, "pixels").relevance(C21, Site.PIXELS) == ()
     method = wt.method("full-lrp")
-    found = method(trace, ModelProbe(subject, batch_of(subject), Goal(torch.tensor([0, 1]))))
+    found = method(trace, ModelProbe(subject, batch_of(subject), class_goal(subject, torch.tensor([0, 1]))))
     assert found.pixels is None
     assert torch.equal(found.tokens[:, 1:], trace.relevance(C21, Site.EMBEDDINGS)[0].sum(-1)[:, 1:])
 
@@ -156,9 +156,9 @@ def test_what_there_is_no_rule_for_is_refused() -> None:
             traced(subject, batch, rules, "pixels")
     for wrong in (needs("pixels"), needs("", "pixels")):
         with pytest.raises(UsageError, match="pixels was asked for as a value or a gradient"):
-            capture(subject, batch, lambda logits: Goal(torch.tensor([0, 0])), wrong)
+            capture(subject, batch, lambda logits: class_goal(subject, torch.tensor([0, 0])), wrong)
     wanted = Needs(relevance=frozenset({(C21, Site.PIXELS)}))
-    probe = ModelProbe(subject, batch, Goal(torch.tensor([0, 0])))
+    probe = ModelProbe(subject, batch, class_goal(subject, torch.tensor([0, 0])))
     with pytest.raises(UsageError, match="other embeddings than the image has"):
         probe.trace(torch.zeros(2, 10, 24, dtype=torch.float64), wanted)
 
@@ -167,6 +167,6 @@ def test_what_there_is_no_rule_for_is_refused() -> None:
 def test_an_image_of_one_colour_has_no_relevance_in_its_pixels(rules: RuleSet) -> None:
     """Also in single precision, where the terms of the rule, as it is written, leave rounding errors."""
     subject = wt.Subject(image_model_of("vit").float(), None)
-    batch = subject.image_batch(torch.full((1, 3, 12, 12), 0.3))
+    batch = image_batch(subject, torch.full((1, 3, 12, 12), 0.3))
     (found,) = traced(subject, batch, rules, "pixels").relevance(rules, Site.PIXELS)
     assert (found == 0).all()

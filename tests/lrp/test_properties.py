@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tiny import IMAGE_KINDS, KINDS, image_model_of, images, model_of, with_heads
+from tests.tiny import IMAGE_KINDS, KINDS, class_goal, image_batch, image_model_of, images, model_of, with_heads
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
+from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Method, Needs, Site, Trace
 from whichtoken.errors import RuleGap
 from whichtoken.heads import all_heads
@@ -31,14 +31,16 @@ def subject_of(kind: str, attention: str | None = None) -> wt.Subject:
 
 
 def batch_of(subject: wt.Subject, n: int = 2) -> Batch:
-    if subject.architecture.images:
-        return subject.image_batch(images(n, seed=3))
-    return subject.batch([window_row(document, document.windows[0]) for document in subject.encode(TEXTS[:n])])
+    if subject.architecture.reads == "pixels":
+        return image_batch(subject, images(n, seed=3))
+    return subject.batch(
+        [window_row(document, document.windows[0]) for document in subject.encode([(text,) for text in TEXTS[:n]])]
+    )
 
 
 def traced(kind: str, needs: Needs, attention: str | None = None, n: int = 2) -> Trace:
     subject = subject_of(kind, attention)
-    goal = Goal(torch.tensor([1, 2][:n]))
+    goal = class_goal(subject, torch.tensor([1, 2][:n]))
     return capture(subject, batch_of(subject, n), lambda logits: goal, needs)
 
 
@@ -107,7 +109,7 @@ def test_fused_attention_gives_the_same_as_eager(kind: str, rules: RuleSet) -> N
 
 def scored(kind: str, method: Method) -> Tensor:
     subject = subject_of(kind)
-    probe = ModelProbe(subject, batch_of(subject), Goal(torch.tensor([1, 2])))
+    probe = ModelProbe(subject, batch_of(subject), class_goal(subject, torch.tensor([1, 2])))
     return method(traced(kind, method.needs), probe).tokens
 
 
@@ -117,7 +119,7 @@ def test_transatt_with_attention_for_relevance_is_gae(kind: str) -> None:
     trace = traced(kind, replace(method.needs, values=frozenset({Site.ATTENTION})))
     trace = replace(trace, relevances={(C21, Site.ATTENTION): trace.value(Site.ATTENTION)})
     subject = subject_of(kind)
-    probe = ModelProbe(subject, batch_of(subject), Goal(torch.tensor([1, 2])))
+    probe = ModelProbe(subject, batch_of(subject), class_goal(subject, torch.tensor([1, 2])))
     found = method(trace, probe).tokens
     assert torch.equal(found, scored(kind, wt.method("gae")))
     assert not torch.allclose(found, scored(kind, method))
@@ -168,7 +170,7 @@ def test_cp_lrp_without_biases_sums_to_the_logit(kind: str) -> None:
             if name.endswith("bias"):
                 parameter.zero_()
     subject = wt.Subject(model, KINDS[kind].tokenizer())
-    goal = Goal(torch.tensor([1, 2]))
+    goal = class_goal(subject, torch.tensor([1, 2]))
     needs = Needs(relevance=frozenset({(CP_LRP, Site.EMBEDDINGS)}))
     trace = capture(subject, batch_of(subject), lambda logits: goal, needs)
     assert torch.allclose(total(trace.relevance(CP_LRP, Site.EMBEDDINGS)[0]), trace.target, rtol=1e-9)
@@ -194,10 +196,10 @@ def test_a_contrast_is_the_difference_of_its_classes(kind: str, name: str) -> No
     a, b = torch.tensor([1, 2]), torch.tensor([0, 1])
     subject = subject_of(kind)
 
-    def of(goal: Goal) -> tuple[Tensor, ...]:
+    def of(goal: Objective) -> tuple[Tensor, ...]:
         return capture(subject, batch_of(subject), lambda logits: goal, method.needs).relevance(rules, site)
 
-    of_contrast, of_a, of_b = of(Goal(a, b)), of(Goal(a)), of(Goal(b))
+    of_contrast, of_a, of_b = of(class_goal(subject, a, b)), of(class_goal(subject, a)), of(class_goal(subject, b))
     for found, first, second in zip(of_contrast, of_a, of_b, strict=True):
         # ModernBERT turns positions in float32, there and back.
         assert torch.allclose(found, first - second, rtol=0, atol=1e-6 * float(first.abs().max()))

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.tiny import wordpiece
+from tests.tiny import class_goal, wordpiece
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
 from whichtoken.bench.protocol import protocol
-from whichtoken.core.objectives import Goal
 from whichtoken.core.trace import Method, Site, needs
-from whichtoken.evaluating import Plan, as_text, degrade_text
+from whichtoken.evaluate import degrade_input, open_input
 from whichtoken.metrics.curves import per_step
-from whichtoken.models import Answers, Batch, ModelProbe, capture
+from whichtoken.models import Batch, LogitCache, ModelProbe, capture
+from whichtoken.records import Plan
+from whichtoken.tasks import task_for
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "cat_tiny" / "expected.json").read_text())
@@ -120,14 +121,14 @@ def bert_tiny_batch(case: str) -> Batch:
 
 
 def scores_of(method: Method, case: str) -> Tensor:
-    subject, batch, goal = bert_tiny(), bert_tiny_batch(case), Goal(torch.tensor([0]))
+    subject, batch, goal = bert_tiny(), bert_tiny_batch(case), class_goal(bert_tiny(), torch.tensor([0]))
     trace = capture(subject, batch, lambda logits: goal, method.needs)
     return method(trace, ModelProbe(subject, batch, goal)).tokens
 
 
 @pytest.mark.parametrize("case", ["nomask_c0", "padmask_c0"])
 def test_attention_and_its_gradient(case: str) -> None:
-    goal = Goal(torch.tensor([0]))
+    goal = class_goal(bert_tiny(), torch.tensor([0]))
     trace = capture(bert_tiny(), bert_tiny_batch(case), lambda logits: goal, needs("attention", "attention"))
     real = trace.mask[0]
     for found, key in ((trace.value(Site.ATTENTION), "attn"), (trace.grad(Site.ATTENTION), "attn_grad")):
@@ -147,7 +148,7 @@ def test_the_chefer_familys_attention_baselines(case: str, name: str, key: str) 
 
 
 def test_the_mask_lrp_authors_grad_cam() -> None:
-    subject, batch, goal = bert_tiny(), bert_tiny_batch("nomask_c0"), Goal(torch.tensor([2]))
+    subject, batch, goal = bert_tiny(), bert_tiny_batch("nomask_c0"), class_goal(bert_tiny(), torch.tensor([2]))
     method = wt.method("attention-grad-cam")
     trace = capture(subject, batch, lambda logits: goal, method.needs)
     found, expected = (
@@ -170,12 +171,12 @@ def test_the_authors_deletion_curves(key: str, name: str) -> None:
     """AOPC and log-odds at each of their nine steps, averaged over their test texts."""
     subject = cat_tiny().with_references(authors_library())
     texts = json.loads((GOLDEN / "cat_tiny" / "texts.json").read_text())["tests"]
-    plan = Plan(grid="ninths", shares_of="all", keep_last=True)
+    plan = Plan(grid="ninths")  # shares of all tokens, the last one kept
     assert plan in protocol("contrast-cat").plans()
     curves = []
     for result in wt.explain(subject, texts, [name]):
         found = list(result.values())
-        curves.append(degrade_text(as_text(found, Answers(subject)), found, [plan])[0][0])
+        curves.append(degrade_input(open_input(task_for(subject), found, LogitCache(subject)), found, [plan])[0][0])
     for metric, expected in (("aopc", "aopc"), ("log-odds", "logodds")):
         steps = torch.tensor([per_step(curve, metric)[1:] for curve in curves], dtype=torch.float64).mean(0)  # type: ignore[arg-type]
         assert relative_error(steps.tolist(), EXPECTED["eval"][key][expected]) < 1e-9

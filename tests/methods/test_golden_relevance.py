@@ -18,12 +18,12 @@ from tests.methods.test_golden import (
     each_case,
     relative_error,
 )
+from tests.tiny import class_goal, image_batch, span_goal
 from torch import Tensor
 from torch.overrides import _get_current_function_mode_stack
 from transformers import AutoConfig, BertForQuestionAnswering, ViTForImageClassification
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal, SpanGoal
 from whichtoken.core.trace import Method, Needs, Site, Trace
 from whichtoken.heads import HeadMask, HeadRule
 from whichtoken.lrp import C21, ORIG, Gates, RuleSet
@@ -42,12 +42,12 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-4) -> bool:
 
 
 def traced(needs: Needs, case: str = "nomask_c0", label: int = 0) -> Trace:
-    goal = Goal(torch.tensor([label]))
+    goal = class_goal(bert_tiny(), torch.tensor([label]))
     return capture(bert_tiny(), bert_tiny_batch(case), lambda logits: goal, needs)
 
 
 def scores_of(method: Method, case: str = "nomask_c0", label: int = 0) -> Tensor:
-    probe = ModelProbe(bert_tiny(), bert_tiny_batch(case), Goal(torch.tensor([label])))
+    probe = ModelProbe(bert_tiny(), bert_tiny_batch(case), class_goal(bert_tiny(), torch.tensor([label])))
     return method(traced(method.needs, case, label), probe).tokens
 
 
@@ -238,11 +238,12 @@ def test_mask_lrp_of_answers_as_its_authors_compute_it(side: Any, key: str) -> N
     """Their code passes no mask on for questions, and spreads the answer's relevance over all tokens."""
     subject, batch, method = bert_tiny_questions(), bert_tiny_batch("nomask_c0"), wt.method("mask-lrp", preset="repo")
     logits = subject.logits(batch)
-    goal = SpanGoal(logits[:, 0].argmax(-1), logits[:, 1].argmax(-1), side)
+    goal = span_goal(logits[:, 0].argmax(-1), logits[:, 1].argmax(-1), side)
     trace = capture(subject, batch, lambda logits: goal, method.needs)
     scores = method(trace, ModelProbe(subject, batch, goal)).tokens[0]
     assert close(scores, RELEVANCE[f"masklrp_qa.{key}"])
-    others = torch.arange(len(scores)) != goal.start[0] if side == "start" else torch.arange(len(scores)) != goal.end[0]
+    start, end = goal.ends[0].tolist()
+    others = torch.arange(len(scores)) != (start if side == "start" else end)
     assert close(scores[others], RELEVANCE[f"masklrp_qa.{key}"][others], 1e-3)  # the answer's own is 0.996 of it all
     spread = RuleSet("c21, spread", C21.carries, C21.rules, spread=True)
     needs = Needs(relevance=frozenset({(spread, Site.ATTENTION)}))
@@ -285,7 +286,7 @@ def vit_tiny() -> wt.Subject:
 
 @each_rules
 def test_relevance_of_attention_in_a_vision_transformer(rules: RuleSet) -> None:
-    batch, goal = vit_tiny().image_batch(IMAGES["pixel_values"]), Goal(torch.tensor([3]))
+    batch, goal = image_batch(vit_tiny(), IMAGES["pixel_values"]), class_goal(vit_tiny(), torch.tensor([3]))
     needs = Needs(grads=frozenset({Site.ATTENTION}), relevance=frozenset({(rules, Site.ATTENTION)}))
     trace = capture(vit_tiny(), batch, lambda logits: goal, needs)
     assert close(torch.cat(trace.relevance(rules, Site.ATTENTION)), IMAGES[f"{rules.name}.attn_cam"])
@@ -301,7 +302,7 @@ def test_transatt_of_an_image() -> None:
 @each_rules
 def test_full_lrp_of_an_image_goes_down_to_its_pixels(rules: RuleSet) -> None:
     method = wt.method("full-lrp", rules=rules.name)
-    batch, goal = vit_tiny().image_batch(IMAGES["pixel_values"]), Goal(torch.tensor([3]))
+    batch, goal = image_batch(vit_tiny(), IMAGES["pixel_values"]), class_goal(vit_tiny(), torch.tensor([3]))
     trace = capture(vit_tiny(), batch, lambda logits: goal, method.needs)
     found = method(trace, ModelProbe(vit_tiny(), batch, goal))
     assert found.pixels is not None

@@ -9,11 +9,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.lrp.test_properties import batch_of, scored, subject_of, traced
-from tests.tiny import IMAGE_KINDS
+from tests.tiny import IMAGE_KINDS, class_goal
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
 from whichtoken.core.trace import Needs, Site
 from whichtoken.models import ModelProbe, capture
 
@@ -115,7 +114,7 @@ def test_token_tm_written_slowly(kind: str, reading: str, norm: str, heads: str)
         readout = np.array([0.5] + [0.5 / 9] * 9)
     expected = slowly(stock, reading, norm, heads, readout)
     method = wt.method("token-tm", reading=reading, necc_norm=norm, heads=heads, keep_self=True)
-    subject, goal = subject_of(kind), Goal(torch.tensor([CLASS]))
+    subject, goal = subject_of(kind), class_goal(subject_of(kind), torch.tensor([CLASS]))
     trace = capture(subject, stock.batch, lambda logits: goal, method.needs)
     found = numbers(method(trace, ModelProbe(subject, stock.batch, goal)).tokens[0])
     assert np.abs(found - expected).max() < 1e-9 * np.abs(expected).max()
@@ -174,7 +173,7 @@ def test_grad_cam_has_no_map_where_nothing_speaks_for_the_class() -> None:
     against = {Site.ATTENTION: tuple(-layer.abs() for layer in trace.grad(Site.ATTENTION))}
     subject = subject_of("vit")
     found = method(
-        replace(trace, grads=against), ModelProbe(subject, batch_of(subject), Goal(torch.tensor([1, 2])))
+        replace(trace, grads=against), ModelProbe(subject, batch_of(subject), class_goal(subject, torch.tensor([1, 2])))
     ).tokens
     assert torch.equal(found, torch.zeros_like(found))
 

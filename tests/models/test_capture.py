@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tiny import KINDS, model_of
+from tests.tiny import KINDS, class_goal, model_of
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
+from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, needs
 from whichtoken.errors import UndeclaredSite, UnsupportedModel
 from whichtoken.lrp import C21, CP_LRP
@@ -20,12 +20,13 @@ ALL = needs("embeddings hidden attention", "embeddings hidden attention")
 each_kind = pytest.mark.parametrize("kind", sorted(KINDS))
 
 
-def second(logits: torch.Tensor) -> Goal:
-    return Goal(torch.ones(len(logits), dtype=torch.long))
+def second(subject: wt.Subject) -> Callable[[torch.Tensor], Objective]:
+    return lambda logits: class_goal(subject, torch.ones(len(logits), dtype=torch.long))
 
 
 def batch_of(subject: wt.Subject, texts: list[str]) -> Batch:
-    return subject.batch([window_row(document, document.windows[0]) for document in subject.encode(texts)])
+    documents = subject.encode([(text,) for text in texts])
+    return subject.batch([window_row(document, document.windows[0]) for document in documents])
 
 
 def stock(kind: str, batch: Batch, row: int) -> tuple[Any, torch.Tensor]:
@@ -41,7 +42,7 @@ def stock(kind: str, batch: Batch, row: int) -> tuple[Any, torch.Tensor]:
 def test_what_is_captured_is_what_the_stock_model_shows(kind: str, subject_of: SubjectOf) -> None:
     subject = subject_of(kind)
     batch = batch_of(subject, TEXTS)
-    trace = capture(subject, batch, second, ALL)
+    trace = capture(subject, batch, second(subject), ALL)
     exact = 1e-4 if kind in ("llama", "qwen2", "modernbert") else 1e-10  # their eager softmax is in float32
     for row in range(len(TEXTS)):
         out, keep = stock(kind, batch, row)
@@ -78,7 +79,7 @@ def test_what_is_captured_is_what_the_stock_model_shows(kind: str, subject_of: S
 def test_the_read_out_position_is_the_one_that_the_classifier_reads(kind: str, subject_of: SubjectOf) -> None:
     """The gradient of the last block's output is zero wherever the head does not look."""
     subject = subject_of(kind)
-    trace = capture(subject, batch_of(subject, TEXTS), second, needs("", "hidden"))
+    trace = capture(subject, batch_of(subject, TEXTS), second(subject), needs("", "hidden"))
     read = trace.grad(Site.HIDDEN)[-1].abs().sum(-1) > 0
     assert (read == (trace.readout > 0)).all()
     torch.testing.assert_close(trace.readout.sum(-1), torch.ones(2, dtype=torch.float64))
@@ -86,7 +87,7 @@ def test_the_read_out_position_is_the_one_that_the_classifier_reads(kind: str, s
 
 def test_only_declared_sites_are_kept(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    trace = capture(subject, batch_of(subject, TEXTS), second, needs("hidden", "attention"))
+    trace = capture(subject, batch_of(subject, TEXTS), second(subject), needs("hidden", "attention"))
     assert set(trace.values) == {Site.HIDDEN}
     assert set(trace.grads) == {Site.ATTENTION}
     with pytest.raises(UndeclaredSite, match="read values of attention, declared hidden"):
@@ -98,11 +99,11 @@ def test_other_embeddings_take_the_place_of_the_models(subject_of: SubjectOf) ->
     for kind in ("bert", "gpt2"):
         subject = subject_of(kind)
         batch = batch_of(subject, TEXTS)
-        trace = capture(subject, batch, second, needs("embeddings"))
+        trace = capture(subject, batch, second(subject), needs("embeddings"))
         own = trace.value(Site.EMBEDDINGS)[0]
-        assert capture(subject, batch, second, Needs(), own).logits.equal(trace.logits)
+        assert capture(subject, batch, second(subject), Needs(), own).logits.equal(trace.logits)
         moved = own + 0.1 * torch.randn(own.shape, dtype=own.dtype, generator=torch.Generator().manual_seed(0))
-        assert not capture(subject, batch, second, Needs(), moved).logits.allclose(trace.logits)
+        assert not capture(subject, batch, second(subject), Needs(), moved).logits.allclose(trace.logits)
 
 
 def test_no_gradient_is_computed_for_weights(subject_of: SubjectOf) -> None:
@@ -114,7 +115,7 @@ def test_no_gradient_is_computed_for_weights(subject_of: SubjectOf) -> None:
         frozen.append(not any(p.requires_grad for p in module.parameters()))
 
     with subject.model.register_forward_hook(watch):
-        capture(subject, batch_of(subject, TEXTS), second, ALL)
+        capture(subject, batch_of(subject, TEXTS), second(subject), ALL)
     assert frozen == [True]
     assert all(parameter.requires_grad and parameter.grad is None for parameter in subject.model.parameters())
 
@@ -123,7 +124,7 @@ def test_parameters_that_were_frozen_stay_frozen() -> None:
     model = model_of("bert")
     model.bert.embeddings.requires_grad_(False)
     subject = wt.Subject(model, KINDS["bert"].tokenizer())
-    capture(subject, batch_of(subject, TEXTS), second, ALL)
+    capture(subject, batch_of(subject, TEXTS), second(subject), ALL)
     assert not any(p.requires_grad for p in model.bert.embeddings.parameters())
     assert all(p.requires_grad for p in model.classifier.parameters())
 
@@ -131,9 +132,9 @@ def test_parameters_that_were_frozen_stay_frozen() -> None:
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_gradients_are_there_also_where_the_caller_switched_them_off(context: Any, subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    expected = capture(subject, batch_of(subject, TEXTS), second, ALL)
+    expected = capture(subject, batch_of(subject, TEXTS), second(subject), ALL)
     with context():
-        found = capture(subject, batch_of(subject, TEXTS), second, ALL)
+        found = capture(subject, batch_of(subject, TEXTS), second(subject), ALL)
     assert found.grad(Site.HIDDEN)[0].equal(expected.grad(Site.HIDDEN)[0])
 
 
@@ -145,7 +146,7 @@ def test_a_model_whose_attention_cannot_be_seen_is_refused() -> None:
     skipped.forward = lambda hidden, *args, **kwargs: (hidden, None)
     for wanted in (ALL, needs("hidden", hide_special=True)):
         with pytest.raises(UnsupportedModel, match="the attention of 2 blocks was intercepted, of 3 expected"):
-            capture(subject, batch_of(subject, TEXTS), second, wanted)
+            capture(subject, batch_of(subject, TEXTS), second(subject), wanted)
 
 
 def test_a_model_that_ignores_the_attention_implementation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +154,7 @@ def test_a_model_that_ignores_the_attention_implementation_is_refused(monkeypatc
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     monkeypatch.setattr(subject.model, "set_attn_implementation", lambda name: None)
     with pytest.raises(UnsupportedModel, match="does not let its attention implementation be set"):
-        capture(subject, batch_of(subject, TEXTS), second, needs("hidden", hide_special=True))
+        capture(subject, batch_of(subject, TEXTS), second(subject), needs("hidden", hide_special=True))
 
 
 def test_a_model_whose_first_block_reads_something_else_is_refused() -> None:
@@ -162,20 +163,20 @@ def test_a_model_whose_first_block_reads_something_else_is_refused() -> None:
         subject.blocks[0].register_forward_pre_hook(lambda module, args: (args[0] * 2, *args[1:])),
         pytest.raises(UnsupportedModel, match="its first block does not read its embeddings"),
     ):
-        capture(subject, batch_of(subject, TEXTS), second, needs("hidden"))
+        capture(subject, batch_of(subject, TEXTS), second(subject), needs("hidden"))
 
 
 def test_a_decoder_reads_the_last_token_that_is_not_padding_by_id(subject_of: SubjectOf) -> None:
     subject = subject_of("gpt2")
     batch = batch_of(subject, ["It is slow<|endoftext|>", "It is very very very slow"])
-    trace = capture(subject, batch, second, needs("", "hidden"))
+    trace = capture(subject, batch, second(subject), needs("", "hidden"))
     assert int(trace.readout[0].argmax()) == int(batch.mask[0].sum()) - 2
     assert ((trace.grad(Site.HIDDEN)[-1].abs().sum(-1) > 0) == (trace.readout > 0)).all()
 
 
 def test_a_query_without_any_key_attends_to_nothing(subject_of: SubjectOf) -> None:
     subject = subject_of("llama")
-    trace = capture(subject, batch_of(subject, TEXTS), second, needs("attention", hide_special=True))
+    trace = capture(subject, batch_of(subject, TEXTS), second(subject), needs("attention", hide_special=True))
     for attention in trace.value(Site.ATTENTION):
         assert (attention[:, :, 0] == 0).all()  # the first query sees only the first key, which is hidden
         torch.testing.assert_close(attention[:, :, 1, 1], torch.ones_like(attention[:, :, 1, 1]))
@@ -188,10 +189,10 @@ def test_there_is_no_gradient_where_the_model_cannot_attend(
 ) -> None:
     """The future of a causal model, the outside of a sliding window; keys that the view hides do count."""
     subject = subject_of(kind)
-    documents = subject.encode([("A man sleeps.", "Nobody is awake."), "dull"])
+    documents = subject.encode([("A man sleeps.", "Nobody is awake."), ("dull",)])
     batch = subject.batch([window_row(document, document.windows[0]) for document in documents])
-    plain = capture(subject, batch, second, needs("attention"))
-    trace = capture(subject, batch, second, needs("", "attention", hide_special=hide_special))
+    plain = capture(subject, batch, second(subject), needs("attention"))
+    trace = capture(subject, batch, second(subject), needs("", "attention", hide_special=hide_special))
     for attention, gradient in zip(plain.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True):
         assert (gradient[attention == 0] == 0).all()
     assert any((attention[0] == 0).any() for attention in plain.value(Site.ATTENTION))
@@ -203,12 +204,12 @@ def test_all_passes_of_a_capture_explain_the_same(subject_of: SubjectOf) -> None
     """Rules may round differently, so the class is not chosen again under them."""
     subject, asked = subject_of("bert"), []
 
-    def choose(logits: torch.Tensor) -> Goal:
+    def choose(logits: torch.Tensor) -> Objective:
         asked.append(logits)
-        return Goal(torch.tensor([len(asked) - 1]))
+        return class_goal(subject, torch.tensor([len(asked) - 1]))
 
     wanted = Needs(grads=frozenset({Site.ATTENTION}), relevance=frozenset({(C21, Site.HIDDEN), (CP_LRP, Site.HIDDEN)}))
-    document = subject.encode(["It is slow."])[0]
+    document = subject.encode([("It is slow.",)])[0]
     trace = capture(subject, subject.batch([window_row(document, document.windows[0])]), choose, wanted)
     assert len(asked) == 1
     assert trace.label.tolist() == [0]
@@ -216,9 +217,12 @@ def test_all_passes_of_a_capture_explain_the_same(subject_of: SubjectOf) -> None
 
 def test_relevance_in_half_precision_is_refused() -> None:
     subject = wt.Subject(model_of("bert").half(), KINDS["bert"].tokenizer())
-    document = subject.encode(["It is slow."])[0]
+    document = subject.encode([("It is slow.",)])[0]
     batch = subject.batch([window_row(document, document.windows[0])])
     with pytest.raises(UnsupportedModel, match="underflows in float16"):
         capture(
-            subject, batch, lambda logits: Goal(torch.tensor([0])), Needs(relevance=frozenset({(C21, Site.HIDDEN)}))
+            subject,
+            batch,
+            lambda logits: class_goal(subject, torch.tensor([0])),
+            Needs(relevance=frozenset({(C21, Site.HIDDEN)})),
         )

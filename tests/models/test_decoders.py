@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tiny import KINDS, model_of, with_heads, with_references
+from tests.tiny import KINDS, class_goal, model_of, with_heads, with_references
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
 from whichtoken.core.registry import find, method_names, parse
 from whichtoken.core.trace import Method, Site, needs
 from whichtoken.models import Batch, capture, window_row
@@ -44,7 +43,8 @@ def equipped(kind: str) -> wt.Subject:
 
 
 def batch_of(subject: wt.Subject, texts: list[str]) -> Batch:
-    return subject.batch([window_row(document, document.windows[0]) for document in subject.encode(texts)])
+    documents = subject.encode([(text,) for text in texts])
+    return subject.batch([window_row(document, document.windows[0]) for document in documents])
 
 
 def state_of(tokenizer: Any) -> tuple[object, ...]:
@@ -102,7 +102,7 @@ def with_padding_tokens(kind: str) -> dict[str, int]:
 
 def read_position(subject: wt.Subject, texts: list[str]) -> list[int]:
     """Where the read-out is, checked: of the last block's output the logits depend on that position alone."""
-    goal = Goal(torch.ones(len(texts), dtype=torch.long))
+    goal = class_goal(subject, torch.ones(len(texts), dtype=torch.long))
     trace = capture(subject, batch_of(subject, texts), lambda logits: goal, needs("", "hidden embeddings"))
     assert torch.equal(trace.readout.sum(-1), torch.ones(len(texts), dtype=torch.float64))
     assert torch.equal(trace.grad(Site.HIDDEN)[-1].abs().sum(-1) > 0, trace.readout == 1)
@@ -120,7 +120,7 @@ def test_the_last_token_that_is_not_the_padding_token_is_read(kind: str) -> None
     """By its id, so transformers does it: an end of text that is also the padding token is passed over."""
     subject = subject_for(kind)
     texts = with_padding_tokens(kind)
-    lengths = [len(document.ids) for document in subject.encode(list(texts))]
+    lengths = [len(document.ids) for document in subject.encode([(text,) for text in texts])]
     expected = [length - 1 - behind for length, behind in zip(lengths, texts.values(), strict=True)]
     assert len(set(lengths)) > 1
     assert read_position(subject, list(texts)) == expected  # with padding
@@ -137,7 +137,7 @@ def test_of_padding_tokens_alone_the_first_is_read(kind: str) -> None:
 def test_without_a_padding_token_the_last_token_is_read_whatever_it_is(kind: str) -> None:
     subject = subject_for(kind, padded=False)
     for text in with_padding_tokens(kind):
-        assert read_position(subject, [text]) == [len(subject.encode([text])[0].ids) - 1]
+        assert read_position(subject, [text]) == [len(subject.encode([(text,)])[0].ids) - 1]
 
 
 @each_kind

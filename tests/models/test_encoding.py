@@ -8,10 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tiny import KINDS, MAX_TOKENS, model_of
+from tests.tiny import KINDS, MAX_TOKENS, class_goal, model_of
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
 from whichtoken.errors import BadInput, BadSetting
 from whichtoken.models import Document, ModelProbe, batches, capture, window_row
 
@@ -72,7 +71,7 @@ def test_a_tokenizer_that_cuts_at_the_start_is_followed(subject_of: SubjectOf) -
 
 def test_truncation_says_how_much_was_cut(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    whole = len(subject.encode([LONG])[0].ids)
+    whole = len(subject.encode([(LONG,)])[0].ids)
     result = wt.explain(subject, [LONG, "short"])
     assert result[0]["attcat"].n_cut == whole - MAX_TOKENS
     assert result[1]["attcat"].n_cut == 0
@@ -90,7 +89,7 @@ def test_long_texts_can_be_refused(subject_of: SubjectOf) -> None:
 def test_windows_cover_the_text_and_scores_are_their_mean(kind: str, subject_of: SubjectOf) -> None:
     subject = subject_of(kind)
     result = wt.explain(subject, [LONG, "short"], ["attcat", "gae"], target=1, long="window")[0]["attcat"]
-    document = subject.encode([LONG], "window")[0]
+    document = subject.encode([(LONG,)], "window")[0]
     assert result.n_windows == len(document.windows) > 2
     assert result.n_cut == 0
     assert len(result.tokens) == len(document.ids)
@@ -109,7 +108,7 @@ def test_windows_cover_the_text_and_scores_are_their_mean(kind: str, subject_of:
 def windows_alone(subject: wt.Subject, document: Document) -> list[list[float]]:
     """Each window through the model by hand, one at a time."""
     method, found = wt.method("attcat"), []
-    goal = Goal(torch.tensor([1]))
+    goal = class_goal(subject, torch.tensor([1]))
     for window in document.windows:
         batch = subject.batch([window_row(document, window)])
         trace = capture(subject, batch, lambda logits: goal, method.needs)
@@ -119,7 +118,7 @@ def windows_alone(subject: wt.Subject, document: Document) -> list[list[float]]:
 
 def test_a_text_in_windows_has_one_prediction(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    document = subject.encode([LONG], "window")[0]
+    document = subject.encode([(LONG,)], "window")[0]
     logits = subject.logits(subject.batch([window_row(document, window) for window in document.windows]))
     mean = logits.softmax(-1).mean(0)
     result = wt.explain(subject, ["short", LONG], ["attcat@repo"], long="window")[1]["attcat@repo"]
@@ -140,7 +139,7 @@ def test_a_text_of_a_million_characters(subject_of: SubjectOf) -> None:
     result = wt.explain(subject_of("bert"), [text], ["attcat", "rollout"])[0]["attcat"]
     assert result.texts == (text,)
     assert result.n_cut > 99_000
-    assert len(subject_of("bert").encode([text], "window")[0].windows) > 10_000
+    assert len(subject_of("bert").encode([(text,)], "window")[0].windows) > 10_000
     short = wt.explain(subject_of("bert"), [text[:10_000]], ["gradient-x-input"], long="window")[0]["gradient-x-input"]
     assert len(short.words()) == 1_000
 
@@ -159,7 +158,7 @@ def test_subjects_that_share_a_tokenizer_do_not_disturb_each_other() -> None:
     before = tokenizer.backend_tokenizer.truncation
     try:
         with ThreadPoolExecutor(4) as pool:
-            lengths = pool.map(lambda i: len(subjects[i % 4].encode([LONG])[0].ids), range(400))
+            lengths = pool.map(lambda i: len(subjects[i % 4].encode([(LONG,)])[0].ids), range(400))
             assert len(set(lengths)) == 1
         assert tokenizer.backend_tokenizer.truncation == before
     finally:

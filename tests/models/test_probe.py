@@ -4,26 +4,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tiny import KINDS, model_of
+from tests.tiny import KINDS, class_goal, model_of
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
-from whichtoken.core.perturb import Delete, Fillers, Mask, Pad
-from whichtoken.errors import BadSetting, NotFinite
+from whichtoken.core.perturb import Delete, Replace
+from whichtoken.core.rows import Row
+from whichtoken.errors import BadSetting, NotFinite, UnsupportedModel
 from whichtoken.models import ModelProbe, window_row
+from whichtoken.tasks import task_for
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = ["It is very slow.", "The actors were wonderful, but naïve 😀."]
 
 
 def probe_of(subject: wt.Subject, texts: list[Any], **changes: Any) -> ModelProbe:
-    documents = subject.encode(texts)
+    documents = subject.encode([(text,) if isinstance(text, str) else text for text in texts])
     batch = subject.batch([window_row(document, document.windows[0]) for document in documents])
-    return ModelProbe(subject, batch, Goal(torch.arange(len(texts)) % 3), **changes)
+    return ModelProbe(subject, batch, class_goal(subject, torch.arange(len(texts)) % 3), **changes)
 
 
 def random_patterns(probe: ModelProbe, n: int) -> torch.Tensor:
@@ -49,9 +51,10 @@ def test_what_is_left_is_what_the_stock_model_says_of_it(kind: str, subject_of: 
             assert float(found[row, n]) == pytest.approx(stock_probability(kind, ids, row), rel=1e-6)
 
 
-@pytest.mark.parametrize(("perturbation", "filler"), [(Mask(), "mask_token_id"), (Pad(), "pad_token_id")])
-def test_replacing_keeps_the_length(perturbation: Any, filler: str, subject_of: SubjectOf) -> None:
-    probe = probe_of(subject_of("bert"), TEXTS, perturbation=perturbation)
+@pytest.mark.parametrize(("name", "filler"), [("mask", "mask_token_id"), ("pad", "pad_token_id")])
+def test_replacing_keeps_the_length(name: str, filler: str, subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    probe = probe_of(subject, TEXTS, perturbation=task_for(subject).removal(name))
     patterns = random_patterns(probe, 3)
     found = probe.keep(patterns)
     token = getattr(KINDS["bert"].tokenizer(), filler)
@@ -91,7 +94,7 @@ def test_each_distinct_sequence_is_evaluated_once(subject_of: SubjectOf) -> None
         assert probe.distinct(patterns).tolist() == [2]
         assert probe.keep(patterns[:, ::2]).equal(found[:, ::2])  # remembered
         assert sum(rows) == 2
-        replace(probe, goal=Goal(torch.tensor([1]))).keep(patterns)  # another question
+        replace(probe, objective=class_goal(subject, torch.tensor([1]))).keep(patterns)  # another question
         assert sum(rows) == 4
 
 
@@ -114,7 +117,7 @@ def test_no_gradients_and_fused_attention(subject_of: SubjectOf) -> None:
 def test_batches_are_sorted_by_length_and_keep_the_budget(
     subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subject = subject_of("bert")
+    subject = subject_of("bert").twinned()
     probe = probe_of(subject, TEXTS)
     patterns = random_patterns(probe, 12)
     expected = probe.keep(patterns)
@@ -127,6 +130,7 @@ def test_batches_are_sorted_by_length_and_keep_the_budget(
     with hook:
         found = replace(probe).keep(patterns)  # a new one, which remembers nothing
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
+    assert shapes
     assert all(rows * longest <= 30 for rows, longest in shapes)
     assert [longest for _, longest in shapes] == sorted(longest for _, longest in shapes)
 
@@ -146,19 +150,22 @@ def test_no_patterns_give_no_probabilities(subject_of: SubjectOf) -> None:
 
 
 def test_a_contrast_has_the_probability_of_one_of_the_two(subject_of: SubjectOf) -> None:
-    probe = probe_of(subject_of("bert"), TEXTS)
-    goal = Goal(torch.tensor([0, 0]), torch.tensor([1, 2]))
+    subject = subject_of("bert")
+    probe = probe_of(subject, TEXTS)
+    goal = class_goal(subject, torch.tensor([0, 0]), torch.tensor([1, 2]))
     everything = torch.ones(2, 1, probe.batch.ids.shape[1], dtype=torch.bool)
-    found = replace(probe, goal=goal).keep(everything)[:, 0]
-    p = [replace(probe, goal=Goal(torch.full((2,), label))).keep(everything)[:, 0] for label in range(3)]
+    found = replace(probe, objective=goal).keep(everything)[:, 0]
+    p = [
+        replace(probe, objective=class_goal(subject, torch.full((2,), label))).keep(everything)[:, 0]
+        for label in range(3)
+    ]
     assert float(found[0]) == pytest.approx(float(p[0][0] / (p[0][0] + p[1][0])), rel=1e-9)
     assert float(found[1]) == pytest.approx(float(p[0][1] / (p[0][1] + p[2][1])), rel=1e-9)
 
 
 def test_a_tokenizer_without_the_wanted_token_is_named(subject_of: SubjectOf) -> None:
-    probe = probe_of(subject_of("gpt2"), TEXTS, perturbation=Mask())
-    with pytest.raises(BadSetting, match="it has no mask token"):
-        probe.keep(random_patterns(probe, 1))
+    with pytest.raises(UnsupportedModel, match="tiny gpt2 has no mask token to replace words by"):
+        task_for(subject_of("gpt2")).removal("mask")
 
 
 def test_a_blank_text_has_every_word_replaced_and_keeps_the_rest(subject_of: SubjectOf) -> None:
@@ -183,11 +190,12 @@ def test_nan_is_not_passed_on() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.booleans()), min_size=1, max_size=12))
 def test_perturbations_only_touch_what_is_not_kept(rows: list[tuple[int, bool]]) -> None:
-    ids, keep = torch.tensor([i for i, _ in rows]), torch.tensor([k for _, k in rows])
-    left, origin = Delete()(ids, keep, Fillers(None, None))
-    assert left.tolist() == [i for i, k in rows if k]
-    assert ids[origin].equal(left)
-    for perturbation, filler in ((Mask(), 100), (Pad(), 101)):
-        replaced, origin = perturbation(ids, keep, Fillers(100, 101))
-        assert replaced.tolist() == [i if k else filler for i, k in rows]
-        assert origin.tolist() == list(range(len(rows)))
+    places = tuple(range(len(rows)))  # as token types, so that they tell where a token comes from
+    row, keep = Row(tuple(i for i, _ in rows), places, (False,) * len(rows)), np.array([k for _, k in rows])
+    left = Delete()(row, keep)
+    assert list(left.ids) == [i for i, k in rows if k]
+    assert [row.ids[place] for place in left.types] == list(left.ids)
+    for filler in (100, 101):
+        replaced = Replace("mask", filler)(row, keep)
+        assert list(replaced.ids) == [i if k else filler for i, k in rows]
+        assert replaced.types == places

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.tiny import KINDS
+from tests.tiny import KINDS, class_goal
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
+from whichtoken.core.objectives import probability_of
 from whichtoken.models import Batch, ModelProbe, architectures, window_row
 from whichtoken.models.architectures import ARCHITECTURES
 
@@ -18,8 +18,9 @@ CUTTING = sorted(name for name in KINDS if ARCHITECTURES[name].positions_in_embe
 
 
 def probe_of(subject: wt.Subject, texts: list[str]) -> ModelProbe:
-    batch = subject.batch([window_row(document, document.windows[0]) for document in subject.encode(texts)])
-    return ModelProbe(subject, batch, Goal(torch.arange(len(texts)) % 3))
+    documents = subject.encode([(text,) for text in texts])
+    batch = subject.batch([window_row(document, document.windows[0]) for document in documents])
+    return ModelProbe(subject, batch, class_goal(subject, torch.arange(len(texts)) % 3))
 
 
 def patterns_for(batch: Batch, n: int = 5) -> Tensor:
@@ -51,10 +52,10 @@ def test_nothing_removed_is_the_prediction_and_padding_does_not_matter(
     patterns = patterns_for(probe.batch)
     found = probe.keep_in_place(patterns)
     logits = subject.logits(probe.batch)
-    assert torch.allclose(found[:, 0], probe.goal.probability(logits, subject.link))
+    assert torch.allclose(found[:, 0], probability_of(probe.objective, logits))
     assert len(set(found[0].tolist())) > 2  # it matters what is taken out
     for row, text in enumerate(TEXTS):
-        single = replace(probe_of(subject, [text]), goal=probe.goal.rows(torch.tensor([row])))
+        single = replace(probe_of(subject, [text]), objective=probe.objective.rows(torch.tensor([row])))
         alone = single.keep_in_place(patterns[row : row + 1, :, : single.batch.ids.shape[1]])
         assert torch.allclose(found[row], alone[0], rtol=1e-9)
 

@@ -12,6 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, T5Config, T5For
 import whichtoken as wt
 from whichtoken.core.objectives import Link
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.tasks.classify import link_of
 
 SubjectOf = Callable[..., wt.Subject]
 SMALL = {"vocab_size": 200, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
@@ -72,10 +73,10 @@ def test_a_lower_limit_can_be_set_and_a_higher_one_not() -> None:
 
 
 def test_heads_and_their_probabilities() -> None:
-    assert wt.Subject(model_of("bert"), wordpiece()).link is Link.SOFTMAX
-    assert wt.Subject(model_of("bert", labels=1), wordpiece()).link is Link.SIGMOID
+    assert link_of(wt.Subject(model_of("bert"), wordpiece())) is Link.SOFTMAX
+    assert link_of(wt.Subject(model_of("bert", labels=1), wordpiece())) is Link.SIGMOID
     many = model_of("bert", problem_type="multi_label_classification")
-    assert wt.Subject(many, wordpiece()).link is Link.SIGMOID
+    assert link_of(wt.Subject(many, wordpiece())) is Link.SIGMOID
 
 
 def test_a_fingerprint_follows_the_weights() -> None:

@@ -14,7 +14,7 @@ from whichtoken.core.registry import method_names
 from whichtoken.errors import UnsupportedModel
 from whichtoken.models.architectures import ARCHITECTURES
 
-TEXTS = sorted(name for name, row in ARCHITECTURES.items() if not row.images)
+TEXTS = sorted(name for name, row in ARCHITECTURES.items() if row.reads == "tokens")
 SENTENCES = ["It is very slow.", "The actors were wonderful."]
 
 

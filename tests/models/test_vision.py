@@ -1,16 +1,17 @@
 """Vision Transformers as the library reads them: tokens, grid, read-out, what their blocks do, and invariances."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from tests.lrp.test_properties import batch_of, subject_of
-from tests.tiny import IMAGE_KINDS, KINDS, image_model_of, images, with_heads
+from tests.tiny import IMAGE_KINDS, KINDS, class_goal, image_batch, image_model_of, images, with_heads
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Goal
+from whichtoken.core.objectives import Objective
 from whichtoken.core.registry import find, method_names, parse
 from whichtoken.core.trace import Method, Needs, Scores, Site, Trace, needs, passes
 from whichtoken.errors import BadInput, UnsupportedModel
@@ -22,17 +23,17 @@ PREFIX = {"vit": 1, "deit": 2, "deit with teacher": 2, "dinov2": 1, "dinov2 with
 each_kind = pytest.mark.parametrize("kind", IMAGE_KINDS)
 
 
-def second(logits: Tensor) -> Goal:
-    return Goal(torch.ones(len(logits), dtype=torch.long))
+def second(subject: wt.Subject) -> Callable[[Tensor], Objective]:
+    return lambda logits: class_goal(subject, torch.ones(len(logits), dtype=torch.long))
 
 
 def traced(kind: str, asked: Needs) -> Trace:
-    return capture(subject_of(kind), batch_of(subject_of(kind)), second, asked)
+    return capture(subject_of(kind), batch_of(subject_of(kind)), second(subject_of(kind)), asked)
 
 
 def test_every_architecture_of_images_has_a_tiny_model() -> None:
     types = {image_model_of(kind).config.model_type for kind in IMAGE_KINDS}
-    assert types == {name for name, row in ARCHITECTURES.items() if row.images}
+    assert types == {name for name, row in ARCHITECTURES.items() if row.reads == "pixels"}
 
 
 @each_kind
@@ -52,7 +53,7 @@ def test_a_change_of_a_patch_is_a_change_of_its_token_alone(kind: str) -> None:
     changed = image.clone()
     changed[0, 1, 5, 10] += 1  # row 1, column 2 of the patches
     before, after = (
-        capture(subject, subject.image_batch(x), second, needs("embeddings")).value(Site.EMBEDDINGS)[0][0]
+        capture(subject, image_batch(subject, x), second(subject), needs("embeddings")).value(Site.EMBEDDINGS)[0][0]
         for x in (image, changed)
     )
     assert (before != after).any(-1).nonzero()[:, 0].tolist() == [PREFIX[kind] + 5]
@@ -83,38 +84,38 @@ def test_how_much_each_position_is_read() -> None:
 @pytest.mark.parametrize("kind", ["dinov2", "dinov2_with_registers"])
 def test_some_models_read_images_of_any_number_of_patches(kind: str) -> None:
     subject = subject_of(kind)
-    batch = subject.image_batch(images(2, size=(8, 20)))
+    batch = image_batch(subject, images(2, size=(8, 20)))
     assert batch.grid == (2, 5)
-    trace = capture(subject, batch, second, needs("attention"))
+    trace = capture(subject, batch, second(subject), needs("attention"))
     assert trace.value(Site.ATTENTION)[0].shape[-1] == PREFIX[kind] + 10 == batch.ids.shape[1]
-    with pytest.raises(BadInput, match=r"shape \(1, 3, 9, 20\); .* reads batch x \(3, 8, 20\), or other multiples"):
-        subject.image_batch(images(1, size=(9, 20)))
-    with pytest.raises(BadInput, match=r"shape \(1, 3, 3, 4\); .* reads batch x \(3, 4, 4\), or other multiples"):
-        subject.image_batch(images(1, size=(3, 4)))
+    with pytest.raises(BadInput, match=r"shape \(3, 9, 20\); .* reads \(3, 8, 20\), or other multiples"):
+        image_batch(subject, images(1, size=(9, 20)))
+    with pytest.raises(BadInput, match=r"shape \(3, 3, 4\); .* reads \(3, 4, 4\), or other multiples"):
+        image_batch(subject, images(1, size=(3, 4)))
 
 
 @pytest.mark.parametrize("kind", ["vit", "deit", "deit with teacher"])
 def test_others_read_their_own_size_only(kind: str) -> None:
-    with pytest.raises(BadInput, match=rf"images of shape \(2, 3, 8, 20\); {kind} reads batch x \(3, 12, 12\)$"):
-        subject_of(kind).image_batch(images(2, size=(8, 20)))
+    with pytest.raises(BadInput, match=rf"an image of shape \(3, 8, 20\); {kind} reads \(3, 12, 12\)$"):
+        image_batch(subject_of(kind), images(2, size=(8, 20)))
 
 
 @each_kind
-def test_what_is_no_batch_of_images_is_refused(kind: str) -> None:
+def test_what_is_no_image_is_refused(kind: str) -> None:
     for wrong in (images(1)[0], images(1)[:, :2]):
-        with pytest.raises(BadInput, match=r"images of shape \(.*\); .* reads batch x \(3, 12, 12\)"):
-            subject_of(kind).image_batch(wrong)
+        with pytest.raises(BadInput, match=r"an image of shape \(.*\); .* reads \(3, 12, 12\)"):
+            image_batch(subject_of(kind), wrong)
 
 
 def test_sizes_may_be_pairs() -> None:
     model = image_model_of("vit", image_size=(8, 12), patch_size=(4, 2))
     subject = wt.Subject(model, None, name="oblong")
-    assert subject.image_batch(images(1, size=(8, 12))).grid == (2, 6)
-    with pytest.raises(BadInput, match=r"oblong reads batch x \(3, 8, 12\)"):
-        subject.image_batch(images(1))
+    assert image_batch(subject, images(1, size=(8, 12))).grid == (2, 6)
+    with pytest.raises(BadInput, match=r"oblong reads \(3, 8, 12\)"):
+        image_batch(subject, images(1))
     rest = wt.Subject(image_model_of("vit", patch_size=5), None, name="rest")
     with pytest.raises(UnsupportedModel, match=r"rest: patches of \(5, 5\) leave a rest of its images, \(12, 12\)"):
-        rest.image_batch(images(1))
+        image_batch(rest, images(1))
 
 
 @pytest.mark.parametrize("kind", [*sorted(KINDS), *IMAGE_KINDS])
@@ -173,8 +174,8 @@ def methods() -> dict[str, Method]:
 
 def scores_of(kind: str, pixels: Tensor, attention: str | None = None) -> dict[str, Scores]:
     subject = with_heads(subject_of(kind, attention))
-    batch = subject.image_batch(pixels)
-    goal = second(pixels)
+    batch = image_batch(subject, pixels)
+    goal = second(subject)(pixels)
     probe, found = ModelProbe(subject, batch, goal), {}
     for view, asked in passes(methods().values()).items():
         trace = capture(subject, batch, lambda logits: goal, asked)

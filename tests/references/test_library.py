@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tests.tiny import CORPUS, KINDS, model_of
 
 import whichtoken as wt
@@ -265,20 +266,21 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("truncated", lambda f: os.truncate(f / "activations.safetensors", 5000), "is damaged"),
     ("empty", lambda f: os.truncate(f / "activations.safetensors", 0), "is damaged"),
     ("a flipped bit", lambda f: flipped(f / "activations.safetensors"), "is damaged: its hash"),
-    ("half a description", lambda f: os.truncate(f / "references.json", 300), "is not JSON"),
-    ("binary description", lambda f: (f / "references.json").write_bytes(b"\xff\xfe\x00"), "is not JSON"),
-    ("a list", lambda f: (f / "references.json").write_text("[]"), "expected a ReferenceLibrary of schema 1"),
-    ("newer schema", lambda f: edited(f / "references.json", schema=2), "schema 1, found ReferenceLibrary of schema 2"),
+    ("half a description", lambda f: os.truncate(f / "references.json", 300), "cannot be read: expected JSON"),
+    ("binary description", lambda f: (f / "references.json").write_bytes(b"\xff\xfe\x00"), "cannot be read: not UTF-8"),
+    ("a list", lambda f: (f / "references.json").write_text("[]"), "expected the JSON of one ReferenceLibrary"),
+    ("newer schema", lambda f: edited(f / "references.json", schema=2), "schema 1; found ReferenceLibrary of schema 2"),
     (
         "unknown field",
         lambda f: edited(f / "references.json", colour=1),
-        r"fields \['colour'\] are missing or not known",
+        "ReferenceLibrary: colour is not a known field",
     ),
-    ("wrong type", lambda f: edited(f / "references.json", n_layers="3"), "n_layers is '3', expected"),
-    ("wrong recipe", lambda f: edited(f / "references.json", recipe={"rule": 3}), "Recipe: fields"),
+    ("wrong type", lambda f: edited(f / "references.json", n_layers="3"), "n_layers is '3'; expected a valid integer"),
+    ("wrong recipe", lambda f: edited(f / "references.json", recipe={"rule": 3}), "recipe.rule is 3; expected 'gamma'"),
     ("wrong references", lambda f: edited(f / "references.json", references=[[], [], []]), "0 references of class 0"),
     ("fewer classes", lambda f: edited(f / "references.json", references=[]), "3 labels, 0 lists"),
-    ("no list", lambda f: edited(f / "references.json", references=3), "TypeError"),
+    ("no list", lambda f: edited(f / "references.json", references=3), "references is 3; expected a valid array"),
+    ("no default recipe", lambda f: edited(f / "references.json", recipe={}), "recipe.rule is missing"),
     ("other layers", lambda f: edited(f / "references.json", layers=[0]), r"have shape \(6, 3, .*expected \(6, 1, "),
 ]
 
@@ -302,6 +304,20 @@ def test_a_file_with_the_right_hash_that_is_no_safetensors(tmp_path: Path) -> No
         activations_blake2b=hashlib.blake2b(b"nonsense", digest_size=16).hexdigest(),
     )
     with pytest.raises(BadArtifact, match="cannot be read"):
+        wt.load_references(tmp_path / "library")
+
+
+def test_activations_under_other_names_are_refused(tmp_path: Path) -> None:
+    import hashlib
+
+    wt.save_references(make(), tmp_path / "library")
+    path = tmp_path / "library" / "activations.safetensors"
+    save_file({"0.colours": torch.ones(1)}, path)
+    edited(
+        tmp_path / "library" / "references.json",
+        activations_blake2b=hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest(),
+    )
+    with pytest.raises(BadArtifact, match="activations of class 0 are colours; expected values, or left and right"):
         wt.load_references(tmp_path / "library")
 
 

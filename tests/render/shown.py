@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from whichtoken.records import Attribution
+from whichtoken.targets import Class
 
 # What each of these would do if a picture obeyed it.
 NASTY = [
@@ -37,6 +38,7 @@ def attribution_of(words: list[str], scores: list[float], **changes: object) -> 
         word_ids=(None, *range(len(words)), None),
         scores=(0.0, *scores, 0.0),
         label="positive",
+        target=Class(1),
         probability=0.875,
         method="attcat",
         settings={"layers": "inputs"},

@@ -8,8 +8,8 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 from rich.console import Console
+from tests.heads.test_heads import mask, wide
 from tests.render.shown import HARMFUL
-from tests.syntax.test_heads import mask, wide
 
 import whichtoken as wt
 from whichtoken.errors import UsageError

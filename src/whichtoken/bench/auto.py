@@ -11,18 +11,20 @@ from typing import Any
 from whichtoken.atomic_write import write_whole
 from whichtoken.bench.folder import read_table, table_json
 from whichtoken.bench.protocol import protocol
-from whichtoken.bench.run import compare
-from whichtoken.bench.selection import able, usual_methods
+from whichtoken.bench.run import gather, prepare, run
+from whichtoken.bench.selection import default_methods
 from whichtoken.core.registry import method, method_names
-from whichtoken.data import read_examples
 from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.models import Subject
 from whichtoken.models.loading import DEFAULT
-from whichtoken.tables import BenchTable, Line
+from whichtoken.records import Plan
+from whichtoken.tables import BenchTable, Column, Line
+from whichtoken.tasks import task_for
 
-NORMALISED, PLAIN, MASKED = "normalised-aopc delete morf tenths", "aopc delete morf tenths", "aopc mask morf tenths"
-RANKED_BY = {NORMALISED: "normalised AOPC", PLAIN: "AOPC"}
-SMALL = 12  # texts of a small benchmark
+RANKED_BY = {"normalised-aopc": "normalised AOPC", "aopc": "AOPC"}  # the first that a table has
+MAIN = ("delete", "black")  # removals that methods are ranked by
+MASKED = Plan("mask")
+SMALL = 12  # inputs of a small benchmark
 SHIPPED = DEFAULT / "benchmark.json"
 
 
@@ -36,18 +38,19 @@ def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None 
     """The method with the highest mean normalised AOPC; one that searched on deletions must also lead by mask.
 
     From `benchmark`, a folder that `compare(out=...)` made; else from what is stored for this model; else from a small
-    benchmark on a few of the texts (which may be what `compare` takes), which is then stored.
+    benchmark on a few of the inputs, which is then stored.
     """
     table, origin = _stored(subject, benchmark)
-    names = [name for name in method_names() if able(subject, method(name))]
+    task = task_for(subject)
+    names = [name for name in method_names() if task.can_run(method(name)) is None]
     if table is None:
-        given = [example.texts for example in islice(read_examples(texts), SMALL)]
+        given = list(islice(task.examples(texts, None, None), SMALL))
         if not given:
-            raise UsageError("there is no stored benchmark of this model; give texts to make a small one on")
-        perturbations = ("delete",) if subject.fillers.mask is None else ("delete", "mask")
-        how = protocol(perturbations=perturbations, metrics=("aopc", "normalised-aopc"), orders=("morf",), min_tokens=1)
-        table = compare(subject, given, protocol=how)
-        origin = f"a small benchmark on {len(given)} text{'s' * (len(given) != 1)}"
+            raise UsageError(f"there is no stored benchmark of this model; give {task.unit}s to make a small one on")
+        how = protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",), min_tokens=1)
+        bench = prepare(subject, None, how)
+        table = run(bench, gather(bench, given), None, {})
+        origin = f"a small benchmark on {len(given)} {task.unit}{'s' * (len(given) != 1)}"
         found = choose(table, origin, names)  # a table that nothing can be chosen from must not be stored
         _store(subject, table)
         return found
@@ -57,14 +60,14 @@ def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None 
 def choose(table: BenchTable, origin: str, names: Sequence[str]) -> Choice:
     """Controls explain nothing, so they are never chosen. Where no text was short enough for bounds: by plain AOPC."""
     lines = [line for line in table.lines if not line.control and line.method in names]
-    column, title = next(
-        ((c, title) for c, title in RANKED_BY.items() if any(c in line.cells for line in lines)), (None, "")
-    )
+    known = [(c.name, title) for metric, title in RANKED_BY.items() for c in table.columns if _is_main(c, metric)]
+    column, title = next(((c, t) for c, t in known if any(c in line.cells for line in lines)), (None, ""))
     if column is None:
         raise UsageError(f"{origin} has no AOPC of a method that this model can run; make one: whichtoken bench")
     there = sorted((line for line in lines if column in line.cells), key=lambda line: -line.cells[column].mean)
     honest = [line for line in there if not line.searched]
-    best = next(line for line in there if not line.searched or not honest or _leads_by_mask(line, honest))
+    masked = next((c.name for c in table.columns if c.metric == "aopc" and c.plan == MASKED), None)
+    best = next(line for line in there if not line.searched or not honest or _leads(line, honest, masked))
     found = best.cells[column]
     why = f"{best.method} has the highest {title}, {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}], in {origin}"
     passed = [line.method for line in there[: there.index(best)]]
@@ -73,11 +76,18 @@ def choose(table: BenchTable, origin: str, names: Sequence[str]) -> Choice:
     return Choice(best.method, why)
 
 
-def _leads_by_mask(line: Line, honest: Sequence[Line]) -> bool:
-    """Where it did not search, it must be ahead of all that did not search at all."""
-    if any(MASKED not in one.cells for one in (line, *honest)):
+def _is_main(column: Column, metric: str) -> bool:
+    """By the usual removal, the most relevant first."""
+    plan = column.plan
+    main = plan is not None and (plan.order, plan.grid, plan.perturbation) in (("morf", "tenths", how) for how in MAIN)
+    return column.metric == metric and main
+
+
+def _leads(line: Line, honest: Sequence[Line], masked: str | None) -> bool:
+    """Where it did not search, by mask, it must be ahead of all that did not search at all."""
+    if masked is None or any(masked not in one.cells for one in (line, *honest)):
         return False
-    return all(line.cells[MASKED].mean > other.cells[MASKED].mean for other in honest)
+    return all(line.cells[masked].mean > other.cells[masked].mean for other in honest)
 
 
 def _stored(subject: Subject, benchmark: str | Path | None) -> tuple[BenchTable | None, str]:
@@ -93,7 +103,7 @@ def _stored(subject: Subject, benchmark: str | Path | None) -> tuple[BenchTable 
         except BadArtifact:  # of another version: made again
             table = None
         if table is not None and dict(table.facts).get("revision") == revision:
-            return table, f"{name} ({dict(table.facts)['texts']})"
+            return table, f"{name} ({table.facts[2][1]})"
     return None, ""
 
 
@@ -109,5 +119,5 @@ def _store(subject: Subject, table: BenchTable) -> None:
 def _place(subject: Subject) -> Path:
     """For this model, and for what it could run: with a reference library more methods can be measured."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    what = repr((subject.fingerprint(), usual_methods(subject)))
+    what = repr((subject.fingerprint(), default_methods(task_for(subject))))
     return cache / "whichtoken" / "benchmarks" / f"{hashlib.sha256(what.encode()).hexdigest()[:24]}.json"

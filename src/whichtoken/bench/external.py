@@ -3,8 +3,8 @@
 A line is {"text": ..., "method": ..., "scores": [...]} with, to say what the scores are of, "tokens": [...] as the
 model's tokenizer cuts them, with or without special tokens, or "spans": [[start, end], ...], characters of the text; a
 token then gets the score of the span that holds its first letter. A pair has "texts": [a, b], and with spans
-"sequences": [0, 0, 1, ...]. "label", if there, must be the class that is measured. Lines that whichtoken wrote do as
-they are.
+"sequences": [0, 0, 1, ...]. "label", if there, must be the class that is measured. Output of
+`explain --out x.jsonl` works unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.data import check_texts, file_rows
+from whichtoken.decode import fits
 from whichtoken.errors import BadInput
-from whichtoken.models import Document, Subject
-from whichtoken.settings import has_type
+from whichtoken.models import Document
+from whichtoken.tasks import Task
 
 Inputs = tuple[str, ...]
 
@@ -33,7 +34,12 @@ class GivenScores:
 Given = Mapping[Inputs, Mapping[str, GivenScores]]
 
 
-def read_given(path: Path, subject: Subject) -> dict[Inputs, dict[str, GivenScores]]:
+def key_of(item: Any) -> Inputs:
+    """By what an input is known in such a file."""
+    return tuple(item) if isinstance(item, tuple | list) else (str(item),)
+
+
+def read_given(path: Path, task: Task) -> dict[Inputs, dict[str, GivenScores]]:
     """By text and method; BadInput names the file and line."""
     found: dict[Inputs, dict[str, GivenScores]] = {}
     for number, row in file_rows(path):
@@ -44,7 +50,9 @@ def read_given(path: Path, subject: Subject) -> dict[Inputs, dict[str, GivenScor
             raise BadInput(f'{where}: no name of a method; give "method"')
         if name in found.setdefault(texts, {}):
             raise BadInput(f"{where}: {name} has scored this text before; give each text once for each method")
-        scores = _scores(row, subject.encode([texts])[0], where)
+        if not isinstance(row.get("searched", False), bool):
+            raise BadInput(f"{where}: searched is {row['searched']!r:.40}; expected true or false")
+        scores = _scores(row, task.encode([texts], task.bench_long, 0)[0], where)
         about = row.get("label"), row.get("searched", False), row.get("revision")
         found[texts][name] = GivenScores(scores, where, *about)
     if not found:
@@ -61,10 +69,10 @@ def read_given(path: Path, subject: Subject) -> dict[Inputs, dict[str, GivenScor
 
 def _scores(row: Mapping[str, Any], document: Document, where: str) -> tuple[float, ...]:
     scores = row.get("scores")
-    if not isinstance(scores, list) or not has_type(tuple(scores), tuple[float, ...]):
-        raise BadInput(f"{where}: scores is {scores!r:.40}; expected a list of numbers")
-    if not all(map(isfinite, scores)):
+    if isinstance(scores, list) and any(isinstance(score, float) and not isfinite(score) for score in scores):
         raise BadInput(f"{where}: some scores are NaN or infinite, which have no rank; give finite scores")
+    if not isinstance(scores, list) or not fits(tuple(scores), tuple[float, ...]):
+        raise BadInput(f"{where}: scores is {scores!r:.40}; expected a list of numbers")
     for name in ("tokens", "spans", "sequences"):
         if not isinstance(row.get(name, []), list):
             raise BadInput(f"{where}: {name} is {row[name]!r:.40}; expected a list")
@@ -94,7 +102,7 @@ def _from_spans(row: Mapping[str, Any], scores: Sequence[float], document: Docum
         raise BadInput(
             f"{where}: {len(spans)} spans, {len(sequences)} sequences, {len(scores)} scores; as many of each"
         )
-    if not all(span is None or (isinstance(span, list) and has_type(tuple(span), tuple[int, int])) for span in spans):
+    if not all(span is None or (isinstance(span, list) and fits(tuple(span), tuple[int, int])) for span in spans):
         raise BadInput(f"{where}: spans are {spans!r:.60}; expected [start, end] of each, or null")
     placed = list(zip(sequences, spans, scores, strict=True))
     found = []

@@ -1,51 +1,29 @@
 """The folder of a benchmark: what was asked, each finished part, and in the end the table, curves, figures, report."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any
 
-from whichtoken.atomic_write import write_whole
-from whichtoken.bench.results import Measured
+from whichtoken.atomic_write import opened_whole, write_whole
+from whichtoken.bench.results import InputResult, MethodResult, Part, read_part
+from whichtoken.decode import decode, read_json
 from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.render.bench_table import markdown
-from whichtoken.tables import Agreement, BenchTable, Cell, Column, Line, Trend
+from whichtoken.tables import BenchTable
 
-SCHEMA = 1
+SCHEMA = 2
 SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
 
 
-class Keepable(Protocol):
-    """What was measured together, as data; of texts, `measured.Part`."""
-
-    def __add__(self, other: Self) -> Self: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-class Numbered(Protocol):
-    """What is measured: a text, a question."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def n_tokens(self) -> int: ...
-
-
-P = TypeVar("P", bound=Keepable)
-T = TypeVar("T", bound=Numbered)
-Reader = Callable[[Any, object], P]  # from JSON, and where it stood
-
-
 @dataclass(frozen=True)
-class Kept(Generic[P]):
-    """A part that was kept, and the number of its last text."""
+class Kept:
+    """A part that was kept, and the number of its last input."""
 
     last: int
-    part: P
+    part: Part
 
 
 @dataclass(frozen=True)
@@ -80,19 +58,19 @@ class Folder:
         except OSError as error:
             raise UsageError(f"{self.path} cannot be made: {error.strerror or error}") from error
 
-    def longest_part(self, first: int, last: int, read: Reader[P]) -> Kept[P] | None:
-        """What was kept of these texts: of all of them, or of the first ones when the sample was smaller."""
+    def longest_part(self, first: int, last: int) -> Kept | None:
+        """What was kept of these inputs: of all of them, or of the first ones when the sample was smaller."""
         found = sorted((self.path / "parts").glob(f"{first:06d}-*.json"))
         ends = {int(path.stem.partition("-")[2]): path for path in found}
         fitting = [end for end in ends if end <= last]
         if not fitting:
             return None
         where = ends[max(fitting)]
-        return Kept(max(fitting), read(_json(where), where))
+        return Kept(max(fitting), read_part(read_json(where), where))
 
-    def keep_part(self, first: int, last: int, part: Keepable) -> None:
+    def keep_part(self, first: int, last: int, part: Part) -> None:
         where = self.path / "parts" / f"{first:06d}-{last:06d}.json"
-        write_whole(where, json.dumps(part.to_dict(), ensure_ascii=False))
+        write_whole(where, json.dumps(asdict(part), ensure_ascii=False))
 
     def finish(self, table: BenchTable, rows: Sequence[Mapping[str, Any]]) -> None:
         """`rows`: of `results.parquet`."""
@@ -133,46 +111,59 @@ def check_tools() -> None:
         )
 
 
-def curve_rows(texts: Iterable[Measured]) -> list[dict[str, Any]]:
-    """Every curve, one in a row."""
+def result_rows(inputs: Iterable[InputResult]) -> list[dict[str, Any]]:
+    """For `results.parquet`: every curve in a row; where no curves were drawn, a row for each input and method."""
     return [
-        {
-            "number": text.number,
-            "row": text.row,
-            "key": text.key,
-            "label": text.label,
-            "n_tokens": text.n_tokens,
-            "n_cut": text.n_cut,
-            "method": method,
-            "searched": scored.searched,
-            "perturbation": plan.split(" ")[0],
-            "order": plan.split(" ")[1],
-            "grid": plan.split(" ")[2],
-            "removed": list(text.removed[plan]),
-            "probability": list(probability),
-            "kendall": scored.kendall,
-            "seconds": scored.seconds,
-            "evaluations": scored.evaluations,
-            "lower": text.bounds[plan][0] if plan in text.bounds else None,
-            "upper": text.bounds[plan][1] if plan in text.bounds else None,
-        }
-        for text in texts
-        for method, scored in text.methods.items()
-        for plan, probability in scored.curves.items()
+        {**_about(one, name, result), **curve}
+        for one in inputs
+        for name, result in one.methods.items()
+        for curve in ([*_curves(one, result)] if one.plans else [{}])
     ]
+
+
+def _about(one: InputResult, name: str, result: MethodResult) -> dict[str, Any]:
+    truth = one.truth
+    return {
+        "number": one.number,
+        "row": one.row,
+        "id": one.id,
+        "key": one.key,
+        "label": one.label,
+        "n_tokens": one.n_tokens,
+        "n_cut": one.n_cut,
+        "method": name,
+        "searched": result.searched,
+        **result.values,
+        **({} if truth is None else {"length": truth.n_tokens, "cut_off": truth.cut_off, "right": truth.right}),
+        "seconds": result.seconds,
+        "evaluations": result.evaluations,
+    }
+
+
+def _curves(one: InputResult, result: MethodResult) -> Iterator[dict[str, Any]]:
+    for held, probability in zip(one.plans, result.curves, strict=True):
+        yield {
+            "perturbation": held.plan.perturbation,
+            "order": held.plan.order,
+            "grid": held.plan.grid,
+            "level": held.plan.level,
+            "removed": list(held.removed),
+            "probability": list(probability),
+            "lower": held.lower,
+            "upper": held.upper,
+        }
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    beside = path.with_name(f".{path.name}.part")
-    parquet.write_table(pa.Table.from_pylist(list(rows)), beside, compression="zstd")
-    beside.replace(path)
+    with opened_whole(path) as file:
+        parquet.write_table(pa.Table.from_pylist(list(rows)), file, compression="zstd")
 
 
 def read_spec(path: Path) -> dict[str, Any]:
-    found = _json(path)
+    found = read_json(path)
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise BadArtifact(f"{path} is no specification of a benchmark, schema {SCHEMA}")
     return found
@@ -188,39 +179,10 @@ def read_table(path: str | Path) -> BenchTable:
     where = where / TABLE if where.is_dir() else where
     if not where.is_file():
         raise UsageError(f"there is no finished benchmark at {where}; whichtoken bench --out FOLDER makes one")
-    found = _json(where)
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    found = read_json(where)
+    if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
         raise BadArtifact(f"{where} is no table of a benchmark, schema {SCHEMA}")
     try:
-        return BenchTable(
-            title=found["title"],
-            facts=tuple((name, value) for name, value in found["facts"]),
-            columns=tuple(Column(**column) for column in found["columns"]),
-            lines=tuple(
-                Line(**{**line, "cells": {name: Cell(**cell) for name, cell in line["cells"].items()}})
-                for line in found["lines"]
-            ),
-            trends=tuple(
-                Trend(
-                    **{
-                        **trend,
-                        "removed": tuple(trend["removed"]),
-                        "means": {method: tuple(values) for method, values in trend["means"].items()},
-                    }
-                )
-                for trend in found["trends"]
-            ),
-            notes=tuple(found["notes"]),
-            unit=found.get("unit", "text"),
-            agreement=found["agreement"]
-            and Agreement(tuple(found["agreement"]["methods"]), tuple(map(tuple, found["agreement"]["tau"]))),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadArtifact(f"{where} is no table of a benchmark: {error!r}") from error
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadArtifact(f"{path} cannot be read: {error}") from error
+        return decode(BenchTable, found)
+    except BadArtifact as error:
+        raise BadArtifact(f"{where} is no table of a benchmark: {error}") from error

@@ -1,32 +1,122 @@
-"""What a benchmark's table says beside its numbers: what was run, and how to read it. No torch."""
+"""What a benchmark's table says beside its numbers: what was run, and how to read it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from whichtoken.bench.metrics import METRICS, found_by_methods
 from whichtoken.bench.protocol import Protocol
-from whichtoken.bench.results import Measured, Part
-from whichtoken.bench.table import found_by_methods
+from whichtoken.bench.results import InputResult, Part
+from whichtoken.core.removal_steps import grid_of
 from whichtoken.tables import BenchTable
+from whichtoken.targets import Part as PartOfAnswer
+from whichtoken.tasks import Task
+
+PARTS: Mapping[PartOfAnswer, str] = {
+    "both": "a map of the start's logit and one of the end's, added up",
+    "sum": "one map, of the sum of the two logits",
+    "start": "the start's logit",
+    "end": "the end's logit",
+}
 
 
-def facts(how: Protocol, measured: Sequence[Measured], parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
-    asked, evaluated = sum(part.asked for part in parts), sum(part.evaluated for part in parts)
-    tokens = [text.n_tokens for text in measured]
-    cut = sum(text.n_cut > 0 for text in measured)
-    yield "class", "the predicted one" if how.target == "predicted" else "the true one"
-    yield "perturbation", f"{', '.join(how.perturbations)}, {how.level} by {how.level}"
-    of = "the content tokens" if how.shares_of == "content" else "all tokens, special ones included"
-    yield "steps", f"{', '.join(how.grids)} of {of}"
-    yield "lengths", f"{min(tokens)} to {max(tokens)} tokens, mean {sum(tokens) / len(tokens):.0f}; {cut} texts cut"
+@dataclass(frozen=True)
+class Run:
+    """What was measured, and how."""
+
+    task: Task
+    protocol: Protocol
+    inputs: Sequence[InputResult]
+    parts: Sequence[Part]
+
+    @property
+    def counts_answers(self) -> bool:
+        return any(METRICS[name].needs_truth for name in self.protocol.metrics or ())
+
+    @property
+    def draws_curves(self) -> bool:
+        return bool(self.protocol.plans())
+
+
+def title(run: Run, n_methods: int) -> str:
+    model = run.task.subject.title
+    if run.counts_answers and not run.draws_curves:
+        return f"{model}: how much of the answers do {n_methods} methods find?"
+    return f"{model}: how faithful are {n_methods} methods?"
+
+
+def sampled(run: Run, n_found: int, n_without: int) -> str:
+    how, n = run.protocol, len(run.inputs)
+    if run.counts_answers:
+        return (
+            f"{n} of {n_found - n_without} that have an answer, seed {how.seed}; "
+            f"{n_without} unanswerable ones are left out"
+        )
+    return f"{n} of {n_found}, of at least {how.min_tokens} tokens, seed {how.seed}"
+
+
+def facts(run: Run) -> Iterator[tuple[str, str]]:
+    how, tokens = run.protocol, [one.n_tokens for one in run.inputs]
+    cut = sum(one.n_cut > 0 for one in run.inputs)
+    if run.counts_answers:
+        yield "k", f"{how.k}"
+        own = "the model's answer, each end where its logit is highest, anywhere in the input"
+        yield "explained", f"{own if how.target == 'predicted' else 'the true answer'}: {PARTS[how.part]}"
+    else:
+        yield "class", "the predicted one" if how.target == "predicted" else "the true one"
+    if run.draws_curves:
+        yield "perturbation", f"{', '.join(how.perturbations or ())}, {how.level} by {how.level}"
+        of = dict.fromkeys(grid_of(name).words for name in how.grids)
+        yield "steps", f"{', '.join(how.grids)} of {', '.join(of)}"
+    lengths = f"{min(tokens)} to {max(tokens)} tokens, mean {sum(tokens) / len(tokens):.0f}"
+    limit = f"at most {how.max_tokens}, only the context is cut"
+    yield "lengths", f"{lengths}; {limit if run.counts_answers else f'{cut} {run.task.unit}s cut'}"
+    if run.counts_answers:
+        yield from _answers(run)
+    if run.draws_curves:
+        asked, evaluated = sum(part.asked for part in run.parts), sum(part.evaluated for part in run.parts)
+        shared = f"{1 - evaluated / max(asked, 1):.0%} shared"
+        yield "evaluations", f"{asked:,} perturbed {run.task.unit}s asked for, {evaluated:,} evaluated: {shared}"
+
+
+def _answers(run: Run) -> Iterator[tuple[str, str]]:
+    known, k = [one.truth for one in run.inputs if one.truth is not None], run.protocol.k
+    cut = sum(truth.cut_off for truth in known)
+    length = sum(truth.n_tokens for truth in known) / len(known)
+    ceiling = sum(min(truth.n_tokens, k) for truth in known) / len(known)
+    yield "answers", f"mean length {length:.2f} tokens; precision@{k} can be {ceiling:.2f} at most"
+    yield "cut off", f"{cut} answer{'s' * (cut != 1)}, each counted as the span (0, 0): the first token"
+    right = sum(truth.right for truth in known)
+    yield "right", f"{right} of the model's answers, of {len(known) - cut} that are not cut off"
+
+
+def notes(table: BenchTable, run: Run) -> Iterator[str]:
+    yield from _answer_notes(run) if run.counts_answers else _curve_notes(table, run)
+    controls = [line.method for line in table.lines if line.control]
+    if run.counts_answers and controls:
+        yield "random is a control, not an explanation."
+    elif controls:
+        yield "random and refined-noise are controls, not explanations."
+
+
+def _answer_notes(run: Run) -> Iterator[str]:
+    k = run.protocol.k
     yield (
-        "evaluations",
-        f"{asked:,} perturbed texts asked for, {evaluated:,} evaluated: {1 - evaluated / max(asked, 1):.0%} shared",
+        "Intervals: 95 % bootstrap over questions. p: sign-flip test of the counts against the best of the column on "
+        "the same questions, corrected for the number of methods (Holm)."
     )
-
-
-def notes(table: BenchTable, measured: Sequence[Measured]) -> Iterator[str]:
     yield (
-        "Mean over texts and 95 % bootstrap interval. p: sign-flip test against the best of the column on the same "
-        "texts, corrected for the number of methods (Holm)."
+        f"precision@{k} is a count, as AttCAT reports it; share@{k} is what Mask-LRP reports as precision. All "
+        f"tokens are ranked, of the question and special ones too; ties by position."
+    )
+    if any(one.truth is not None and one.truth.cut_off for one in run.inputs):
+        yield "Answers that were cut off are counted as the papers do; 'answers inside' is without these questions."
+
+
+def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
+    unit = run.task.unit
+    yield (
+        f"Mean over {unit}s and 95 % bootstrap interval. p: sign-flip test against the best of the column on the same "
+        f"{unit}s, corrected for the number of methods (Holm)."
     )
     if any(line.searched for line in table.lines):
         yield (
@@ -34,23 +124,24 @@ def notes(table: BenchTable, measured: Sequence[Measured]) -> Iterator[str]:
             "measures by deletion flatter it; measures by mask it did not look at. refined-noise is the control: the "
             "same search, on noise."
         )
-    bounded = [text for text in measured if text.bounds]
+    bounded = [one for one in run.inputs if any(held.lower is not None for held in one.plans)]
     if bounded:
-        exact = sum(all(bounds[2] for bounds in text.bounds.values()) for text in bounded)
-        over = sum(_beaten(text) for text in bounded)
+        exact = sum(all(held.exact for held in one.plans if held.lower is not None) for one in bounded)
+        over = sum(_beaten(one) for one in bounded)
         yield (
-            f"Normalised AOPC: bounds for {len(bounded)} of {len(measured)} texts, {exact} of them exact, the others "
-            f"by beam search; in {over} texts a method found a better or worse order than the search, and is the bound."
+            f"Normalised AOPC: bounds for {len(bounded)} of {len(run.inputs)} {unit}s, {exact} of them exact, the "
+            f"others by beam search; in {over} {unit}s a method found a better or worse order than the search, and is "
+            "the bound."
         )
-    if any(line.control for line in table.lines):
-        yield "random and refined-noise are controls, not explanations."
 
 
-def _beaten(text: Measured) -> bool:
+def _beaten(one: InputResult) -> bool:
     """Whether a method's order lies outside of the bounds that the search found."""
-    for plan in text.bounds:
-        low, high, _ = text.bounds[plan]
-        slack = 1e-6 * (high - low)
-        if any(not low - slack <= value <= high + slack for value in found_by_methods(text, plan)):
+    for held in one.plans:
+        if held.lower is None or held.upper is None:
+            continue
+        slack = 1e-6 * (held.upper - held.lower)
+        within = (held.lower - slack, held.upper + slack)
+        if any(not within[0] <= value <= within[1] for value in found_by_methods(one, held.plan)):
             return True
     return False

@@ -1,118 +1,139 @@
-"""Protocol: what is measured on which texts, and how; with presets that make each paper's choices."""
+"""Protocol: what is measured on which inputs, and how; with presets that make each paper's choices."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from importlib.metadata import entry_points
 from itertools import product
 from typing import Any, Literal, get_args
 
-from whichtoken.core.perturb import PERTURBATIONS
-from whichtoken.core.removal_steps import GRIDS
-from whichtoken.errors import BadSetting, UnknownName
-from whichtoken.evaluating import Plan
-from whichtoken.evaluating.curves import Level
-from whichtoken.evaluating.inputs import perturbation_of
-from whichtoken.metrics.curves import METRICS, WIDER
-from whichtoken.records import Order
-from whichtoken.settings import build
+from whichtoken.bench.metrics import METRICS
+from whichtoken.core.removal_steps import GRIDS, grid_of
+from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel
+from whichtoken.records import Order, Plan
+from whichtoken.settings import build, check_settings
+from whichtoken.targets import Part
+from whichtoken.tasks import Task
 
-METRIC_NAMES = (*METRICS, *WIDER)
-ERASER_METRICS = {"comprehensiveness": "morf", "sufficiency": "lerf"}  # and the order that each is measured on
+ENTRY_POINTS = "whichtoken.protocols"  # group in which packages name modules that register presets, grids and metrics
+USUAL_METRICS = ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement")
+USUAL_REMOVALS = ("delete", "mask")
+USUAL_MIN_TOKENS = 10
+
+PRESETS: dict[str, Mapping[str, object]] = {}  # beside "recommended"; `reproduce` registers those of papers
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """`recommended` unless changed; docs/evaluation.md says what each preset does and how it differs from its paper."""
+    """`recommended` unless changed; docs/evaluation.md says what each preset does and how it differs from its paper.
 
-    target: Literal["predicted", "gold"] = "predicted"  # whose probability falls
-    perturbations: tuple[str, ...] = ("delete", "mask")
+    None: what suits the task, such as `delete` and `mask` for texts, as far as the model has them.
+    """
+
+    target: Literal["predicted", "gold"] = "predicted"  # whose probability falls, or which answer is explained
+    perturbations: tuple[str, ...] | None = None
     orders: tuple[str, ...] = ("morf", "lerf")
     grids: tuple[str, ...] = ("tenths",)
-    level: Level = "token"
-    shares_of: Literal["content", "all"] = "content"
-    keep_last: bool = False
-    metrics: tuple[str, ...] = ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement")
-    absolute: bool = False  # AOPC of absolute differences
-    kendall: Literal["scores", "order"] = "scores"
-    kendall_of: Literal["content", "all"] = "content"
-    min_tokens: int = field(default=10, metadata={"least": 1})  # special tokens included
+    level: str = "token"
+    metrics: tuple[str, ...] | None = None
+    min_tokens: int | None = field(default=None, metadata={"least": 1})  # special tokens included
+    max_tokens: int | None = field(default=None, metadata={"least": 1})  # longer inputs are cut; or the model's limit
     min_probability: float = field(default=0.0, metadata={"least": 0})
     bounds_width: int = field(default=3, metadata={"least": 1})  # of the beam search
-    bounds_up_to: int = field(default=64, metadata={"least": 1})  # tokens; longer texts have no bounds: dear
-    sample: int | None = field(default=None, metadata={"least": 1})  # texts; None: all
+    bounds_up_to: int = field(default=64, metadata={"least": 1})  # units; longer inputs have no bounds: expensive
+    k: int = field(default=20, metadata={"least": 1})  # how many of the highest tokens count as found
+    part: Part = "both"  # of an answer, as in Span
+    sample: int | None = field(default=None, metadata={"least": 1})  # inputs; None: all
     seed: int = field(default=0, metadata={"least": 0})  # of the sample
 
     def __post_init__(self) -> None:
+        load_presets()
         for name, values, known in (
-            ("perturbations", self.perturbations, PERTURBATIONS),
-            ("orders", self.orders, get_args(Order)),
+            ("orders", self.orders, list(get_args(Order))),
             ("grids", self.grids, [grid for grid in GRIDS if grid != "eraser"]),  # comes with its metrics
-            ("metrics", self.metrics, METRIC_NAMES),
+            ("metrics", self.metrics, list(METRICS)),
         ):
+            if values is None:
+                continue
             if not values:
                 raise BadSetting(name, values, f"one or more of {', '.join(known)}")
             for value in values:
                 if value not in known:
                     raise UnknownName(name.removesuffix("s"), value, known)
-        same_steps = self.shares_of == "content" and not self.keep_last
-        if "normalised-aopc" in self.metrics and not same_steps:
+        if self.perturbations == ():
+            raise BadSetting("perturbations", self.perturbations, "one or more")
+        if "normalised-aopc" in (self.metrics or ()) and not grid_of(self.grids[0]).same_for_every_order:
             allowed = "without normalised-aopc: it needs steps that are the same for every order, which this has not"
             raise BadSetting("metrics", self.metrics, allowed)
 
+    def suited_to(self, task: Task) -> "Protocol":
+        """With what suits the task where nothing else was asked for; an error if what was asked for cannot be."""
+        for name in self.perturbations or ():
+            task.removal(name)
+        if self.level not in task.levels:
+            raise BadSetting("level", self.level, f"one of {', '.join(task.levels)} for {task.unit}s")
+        if self.max_tokens is not None and task.bench_long is None:
+            raise BadSetting("max_tokens", self.max_tokens, f"None: {task.unit}s are not cut")
+        usual = {"metrics": USUAL_METRICS, "min_tokens": USUAL_MIN_TOKENS, "max_tokens": None, **task.protocol}
+        removals = self.perturbations or tuple(_there(task, usual.get("perturbations", USUAL_REMOVALS)))
+        limit = self.max_tokens or usual["max_tokens"]
+        return replace(
+            self,
+            perturbations=removals,
+            metrics=self.metrics or usual["metrics"],
+            min_tokens=self.min_tokens or usual["min_tokens"],
+            max_tokens=limit if limit is None else min(limit, task.subject.limit),
+        )
+
     def plans(self) -> list[Plan]:
-        """Every curve that is drawn."""
-        own = product(self.grids, self.perturbations, self.orders)
-        eraser = [order for metric, order in ERASER_METRICS.items() if metric in self.metrics]
-        return [self._plan(order, how, grid) for grid, how, order in own] + [
-            Plan(order, perturbation_of(how), "eraser", self.level)  # type: ignore[arg-type]  # their shares, not ours
-            for how in self.perturbations
-            for order in eraser
+        """Every curve that is drawn; none if no metric reads curves."""
+        chosen = [METRICS[name] for name in self.metrics or ()]
+        plain = any(metric.on_curves and not metric.eraser for metric in chosen)
+        removals, eraser = self.perturbations or (), dict.fromkeys(metric.eraser for metric in chosen if metric.eraser)
+        own = product(self.grids, removals, self.orders) if plain else ()
+        return [Plan(how, order, grid, self.level) for grid, how, order in own] + [  # type: ignore[arg-type]
+            Plan(how, order, "eraser", self.level)  # type: ignore[arg-type]  # their shares, not ours
+            for how, order in product(removals, eraser)
         ]
 
     def bounded(self) -> list[Plan]:
         """The plans whose best and worst order are searched for."""
-        if "normalised-aopc" not in self.metrics:
+        if "normalised-aopc" not in (self.metrics or ()):
             return []
-        return [self._plan("morf", self.perturbations[0], self.grids[0])]
-
-    def _plan(self, order: str, how: str, grid: str) -> Plan:
-        return Plan(order, perturbation_of(how), grid, self.level, self.shares_of, self.keep_last)  # type: ignore[arg-type]
+        return [Plan((self.perturbations or ())[0], "morf", self.grids[0], self.level)]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-AUTHORS = {"grids": ("ninths",), "shares_of": "all", "keep_last": True}  # the deletion loop that three papers share
-
-PROTOCOLS: Mapping[str, Mapping[str, object]] = {
-    "contrast-cat": {
-        **AUTHORS,
-        "perturbations": ("delete",),
-        "metrics": ("aopc", "log-odds", "pooled-auc", "kendall"),
-        "kendall": "order",
-        "kendall_of": "all",
-        "sample": 2000,
-    },
-    "attcat": {
-        **AUTHORS,
-        "target": "gold",
-        "perturbations": ("delete", "pad"),
-        "orders": ("morf",),
-        "metrics": ("aopc", "log-odds", "kendall"),
-        "absolute": True,
-        "kendall": "order",
-        "kendall_of": "all",
-    },
-    "mask-lrp": {
-        **AUTHORS,
-        "target": "gold",
-        "perturbations": ("pad",),
-        "orders": ("morf",),
-        "metrics": ("aopc", "log-odds"),
-        "min_tokens": 20,
-    },
-}
+def _there(task: Task, names: Iterable[str]) -> Iterable[str]:
+    """The removals that this model has."""
+    for name in names:
+        try:
+            task.removal(name)
+        except UnsupportedModel:
+            continue
+        yield name
 
 
 def protocol(preset: str | None = None, **settings: Any) -> Protocol:
     """`protocol("contrast-cat", sample=200)`: a preset, and what is different."""
-    return build(Protocol, "protocol", PROTOCOLS, preset, settings)
+    load_presets()
+    return build(Protocol, "protocol", PRESETS, preset, settings)
+
+
+def chosen_protocol(given: str | Protocol) -> Protocol:
+    if isinstance(given, Protocol):
+        check_settings(Protocol, "protocol", vars(given))
+        return given
+    load_presets()
+    if given not in ("recommended", *PRESETS):
+        raise UnknownName("protocol", given, ("recommended", *PRESETS))
+    return protocol(given)
+
+
+@cache
+def load_presets() -> None:
+    """Those of papers come in by the same door as those of other packages."""
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()

@@ -1,9 +1,8 @@
-"""compare: measure methods on texts, part by part, each kept when it is finished; then the table."""
+"""compare: measure methods on inputs, part by part, each kept when it is finished; then the table."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,31 +11,31 @@ from tqdm.auto import tqdm
 
 from whichtoken import __version__
 from whichtoken.bench import notes
-from whichtoken.bench.folder import Folder, P, Reader, T, curve_rows
-from whichtoken.bench.measure import Bench, Task, measure, plan_name
-from whichtoken.bench.protocol import PROTOCOLS, Protocol, protocol
-from whichtoken.bench.results import Part, every_text, read_part
-from whichtoken.bench.selection import usual_methods
-from whichtoken.bench.table import Asked, summarise
-from whichtoken.core.objectives import label_index
+from whichtoken.bench.external import Given, key_of
+from whichtoken.bench.folder import Folder, result_rows
+from whichtoken.bench.measure import Bench, Item, measure
+from whichtoken.bench.metrics import METRICS
+from whichtoken.bench.protocol import Protocol, chosen_protocol
+from whichtoken.bench.results import Part, every_input
+from whichtoken.bench.selection import default_methods
+from whichtoken.bench.table import summarise
 from whichtoken.core.registry import chosen_methods
 from whichtoken.core.trace import Method, written
-from whichtoken.data import check_texts, read_examples
-from whichtoken.errors import BadInput, UnknownName
-from whichtoken.evaluating.inputs import check_perturbation, perturbation_of
+from whichtoken.errors import BadInput
 from whichtoken.models import Subject
-from whichtoken.settings import check_settings
 from whichtoken.tables import BenchTable
+from whichtoken.tasks import Example, task_for
 
-TEXTS_AT_ONCE, TOKENS_AT_ONCE = 16, 1024  # that are measured, and kept, together: what a killed run can lose
+INPUTS_AT_ONCE, TOKENS_AT_ONCE = 16, 1024  # that are measured, and kept, together: what a killed run can lose
 
 
 @dataclass(frozen=True)
-class Texts:
-    """The texts of a benchmark, in the order in which they are measured, and what names them."""
+class Sample:
+    """The inputs of a benchmark, in the order in which they are measured, and what names them."""
 
-    tasks: tuple[Task, ...]
-    n_found: int  # before short ones were left out and a sample was drawn
+    items: tuple[Item, ...]
+    n_found: int  # before any were left out and a sample was drawn
+    n_without_truth: int  # left out because a metric needs it
     digest: str
 
 
@@ -48,81 +47,90 @@ def compare(
     protocol: str | Protocol = "recommended",
     out: str | Path | None = None,
 ) -> BenchTable:
-    """Measure how faithful methods are on texts: one table, with intervals and tests.
+    """Measure how faithful methods are on many inputs: one table, with intervals and tests.
 
-    `texts`: a list, rows of a data set, or a file. `methods`: by default all that the model can run, controls included,
-    but the dearest. `labels`: a list or the name of a column, for protocols that explain the true class. `protocol`: a
-    preset ("recommended", "contrast-cat", "attcat", "mask-lrp") or what `wt.protocol` returns. `out`: a folder for the
-    table, curves, figures and a report; a run that was interrupted goes on there.
+    `texts`: a list, rows of a data set, or a file; for a model that answers questions, a file in SQuAD's form or a list
+    of `Question`; for images, a folder, a file with a column `image`, or a list. `methods`: by default every supported
+    method except the most expensive ones, controls included. `labels`: a list or the name of a column, for protocols
+    that explain the true class. `protocol`: a preset ("recommended", "contrast-cat", "attcat", "mask-lrp") or what
+    `wt.protocol` returns. `out`: a folder for the table, curves, figures and a report; a run that was interrupted
+    continues there.
     """
-    chosen = chosen_protocol(protocol)
-    bench = Bench(subject, chosen_methods(usual_methods(subject) if methods is None else methods), chosen)
-    return run(bench, gather(subject, read_examples(texts, labels), chosen), Folder.at(out), {})
+    bench = prepare(subject, methods, chosen_protocol(protocol))
+    return run(bench, gather(bench, bench.task.examples(texts, labels, None)), Folder.at(out), {})
 
 
-def chosen_protocol(given: str | Protocol) -> Protocol:
-    if isinstance(given, Protocol):
-        check_settings(Protocol, "protocol", vars(given))
-        return given
-    if given not in ("recommended", *PROTOCOLS):
-        raise UnknownName("protocol", given, ("recommended", *PROTOCOLS))
-    return protocol(given)
+def prepare(
+    subject: Subject,
+    methods: Iterable[str | Method] | Mapping[str, Method] | None,
+    protocol: Protocol,
+    given: Given | None = None,
+) -> Bench:
+    """Everything that can be refused before the inputs are read is refused here."""
+    task = task_for(subject)
+    suited = protocol.suited_to(task)
+    if suited.max_tokens is not None:
+        subject = replace(subject, max_tokens=suited.max_tokens)
+    task = task_for(subject.twinned())
+    if methods is None:
+        methods = default_methods(task, curves=bool(suited.plans()))
+    chosen = methods if isinstance(methods, Mapping) else chosen_methods(methods)
+    return Bench(task, chosen, suited, given or {})
 
 
-def gather(
-    subject: Subject, examples: Iterable[Any], how: Protocol, only: Collection[tuple[str, ...]] | None = None
-) -> Texts:
-    """In an order drawn from the seed, so that a larger sample begins with a smaller one. `only`: of these texts."""
-    found, n_found, digest = [], 0, hashlib.sha256()
+def gather(bench: Bench, examples: Iterable[Example], only: Collection[tuple[str, ...]] | None = None) -> Sample:
+    """In an order drawn from the seed, so that a larger sample begins with a smaller one. `only`: of these inputs."""
+    how, task = bench.protocol, bench.task
+    needs_truth = how.target == "gold" or any(METRICS[name].needs_truth for name in how.metrics or ())
+    found, n_found, n_without, digest = [], 0, 0, hashlib.sha256()
     for row, example in enumerate(examples):
-        inputs = check_texts(example.texts, example.where)
         n_found += 1
-        if only is not None and inputs not in only:
+        if only is not None and key_of(example.item) not in only:
             continue
-        label = None
-        if how.target == "gold":
-            if example.label is None:
-                raise BadInput(f"{example.where}: this protocol explains the true class, and there is no label")
-            label = label_index(example.label, subject.labels)
-        n_tokens = len(subject.encode([inputs])[0].windows[0])
-        if n_tokens >= how.min_tokens:
-            found.append(Task(0, row, inputs, n_tokens, label))
-            digest.update(repr((inputs, label, n_tokens)).encode())
+        try:
+            (document,) = task.encode([example.item], task.bench_long, row)
+        except BadInput as error:
+            error.place = example.where or error.place
+            raise
+        gold = task.gold(example, document, row, how.part) if needs_truth else None
+        if needs_truth and gold is None:
+            n_without += 1
+            continue
+        n_tokens = task.n_tokens(document)
+        if n_tokens >= (how.min_tokens or 1):
+            found.append(Item(0, row, example.id, example.item, n_tokens, gold))
+            digest.update(repr((task.named(document), gold and gold.target, n_tokens)).encode())
     if not found:
-        scored = "" if only is None else " and was scored"
-        raise BadInput(f"none of the {n_found} texts has at least {how.min_tokens} tokens{scored}")
+        raise BadInput(_nothing(bench, n_found, n_without, only is not None))
     Random(how.seed).shuffle(found)
-    tasks = [replace(task, number=number) for number, task in enumerate(found[: how.sample])]
-    return Texts(tuple(tasks), n_found, digest.hexdigest())
+    items = [replace(item, number=number) for number, item in enumerate(found[: how.sample])]
+    return Sample(tuple(items), n_found, n_without, digest.hexdigest())
 
 
-def run(bench: Bench, texts: Texts, folder: Folder | None, origin: Mapping[str, Any]) -> BenchTable:
+def _nothing(bench: Bench, n_found: int, n_without: int, scored: bool) -> str:
+    unit = bench.task.unit
+    counts_answers = any(METRICS[name].needs_truth for name in bench.protocol.metrics or ())
+    if n_without == n_found and (n_found or counts_answers):
+        return f"none of the {n_found} {unit}s has an answer, and there is nothing to count"
+    also = " and was scored" if scored else ""
+    return f"none of the {n_found} {unit}s has at least {bench.protocol.min_tokens} tokens{also}"
+
+
+def run(bench: Bench, sample: Sample, folder: Folder | None, origin: Mapping[str, Any]) -> BenchTable:
     """`origin`: what else the specification should hold, to make the same benchmark again."""
-    for how in bench.protocol.perturbations:
-        check_perturbation(bench.subject, perturbation_of(how))
     if folder is not None:
-        folder.claim(specification(bench, texts, origin), {"sample": bench.protocol.sample})
-    parts = list(in_parts(texts.tasks, partial(measure, bench), folder, read_part))
-    table = table_of(bench, texts, parts)
+        folder.claim(specification(bench, sample, origin), {"sample": bench.protocol.sample})
+    parts = list(in_parts(bench, sample.items, folder))
+    table = table_of(bench, sample, parts)
     if folder is not None:
-        folder.finish(table, curve_rows(every_text(parts)))
+        folder.finish(table, result_rows(every_input(parts)))
     return table
 
 
-def specification(bench: Bench, texts: Texts, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the numbers. The size of the sample does not: more texts can be added."""
-    settings = bench.protocol.to_dict()
+def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the numbers. The size of the sample does not: more inputs can be added."""
+    settings, subject = bench.protocol.to_dict(), bench.task.subject
     del settings["sample"]
-    return {
-        **made_with(bench.subject, bench.methods),
-        "texts": texts.digest,
-        "given": hashlib.sha256(repr(sorted(bench.given.items())).encode()).hexdigest() if bench.given else None,
-        "protocol": settings,
-        **origin,
-    }
-
-
-def made_with(subject: Subject, methods: Mapping[str, Method]) -> dict[str, Any]:
     return {
         "model": subject.title,
         "revision": subject.fingerprint(),
@@ -130,60 +138,62 @@ def made_with(subject: Subject, methods: Mapping[str, Method]) -> dict[str, Any]
         "version": __version__,
         "methods": {
             key: {"method": m.name, "settings": {k: written(v) for k, v in m.settings.items()}}
-            for key, m in methods.items()
+            for key, m in bench.methods.items()
         },
         "references": str(subject.references),
         "heads": str(subject.heads),
+        "inputs": sample.digest,
+        "given": hashlib.sha256(repr(sorted(bench.given.items())).encode()).hexdigest() if bench.given else None,
+        "protocol": settings,
+        **origin,
     }
 
 
-def in_parts(
-    tasks: Sequence[T], measure: Callable[[Sequence[T]], P], folder: Folder | None, read: Reader[P]
-) -> Iterator[P]:
+def in_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) -> Iterator[Part]:
     """What was kept is read; the rest is measured, and kept."""
-    with tqdm(total=len(tasks), desc="measuring", unit=" inputs", disable=None, leave=False) as bar:
-        for group in _groups(tasks):
+    with tqdm(total=len(items), desc="measuring", unit=f" {bench.task.unit}s", disable=None, leave=False) as bar:
+        for group in _groups(items):
             first, last = group[0].number, group[-1].number
-            kept = None if folder is None else folder.longest_part(first, last, read)
+            kept = None if folder is None else folder.longest_part(first, last)
             done = 0 if kept is None else kept.last + 1 - first
             if not bar.disable:  # away from a terminal a bar has no such field
                 bar.initial += done  # so that the time left is judged by what this run did
             if kept is not None and done == len(group):
                 part = kept.part
             else:
-                part = measure(group[done:]) if kept is None else kept.part + measure(group[done:])
+                part = measure(bench, group[done:]) if kept is None else kept.part + measure(bench, group[done:])
                 if folder is not None:
                     folder.keep_part(first, last, part)
             bar.update(len(group))
             yield part
 
 
-def _groups(tasks: Sequence[T]) -> Iterator[list[T]]:
+def _groups(items: Sequence[Item]) -> Iterator[list[Item]]:
     """In their order, so that those of a larger sample begin with those of a smaller one."""
-    group: list[T] = []
-    for task in tasks:
-        if len(group) == TEXTS_AT_ONCE or (group and sum(t.n_tokens for t in group) + task.n_tokens > TOKENS_AT_ONCE):
+    group: list[Item] = []
+    for item in items:
+        full = sum(one.n_tokens for one in group) + item.n_tokens > TOKENS_AT_ONCE
+        if len(group) == INPUTS_AT_ONCE or (group and full):
             yield group
             group = []
-        group.append(task)
+        group.append(item)
     yield group
 
 
-def table_of(bench: Bench, texts: Texts, parts: Sequence[Part]) -> BenchTable:
-    measured = every_text(parts)
+def table_of(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTable:
+    measured, how, task = every_input(parts), bench.protocol, bench.task
     if not measured:
-        raise BadInput(f"no text has a probability of at least {bench.protocol.min_probability}")
-    plans = tuple(plan_name(plan) for plan in bench.protocol.plans())
-    how = bench.protocol
-    table = summarise(measured, Asked(how.metrics, plans, how.absolute, how.kendall))
+        raise BadInput(f"no {task.unit} has a probability of at least {how.min_probability}")
+    table = summarise(measured, how.metrics or (), task.unit, how.k)
+    seen = notes.Run(task, how, measured, parts)
     return replace(
         table,
-        title=f"{bench.subject.title}: how faithful are {len(table.lines)} methods?",
+        title=notes.title(seen, len(table.lines)),
         facts=(
-            ("model", bench.subject.title),
-            ("revision", bench.subject.fingerprint()),
-            ("texts", f"{len(measured)} of {texts.n_found}, of at least {how.min_tokens} tokens, seed {how.seed}"),
-            *notes.facts(how, measured, parts),
+            ("model", task.subject.title),
+            ("revision", task.subject.fingerprint()),
+            (f"{task.unit}s", notes.sampled(seen, sample.n_found, sample.n_without_truth)),
+            *notes.facts(seen),
         ),
-        notes=tuple(notes.notes(table, measured)),
+        notes=tuple(notes.notes(table, seen)),
     )

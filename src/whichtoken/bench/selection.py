@@ -1,25 +1,23 @@
-"""Which methods a model can run, and which of them a benchmark runs unless told otherwise."""
+"""Which methods a benchmark runs unless told otherwise."""
 
 from whichtoken.core.registry import method, method_names
 from whichtoken.core.trace import Ask, Method
-from whichtoken.models import Subject
+from whichtoken.tasks import Task
 
 
-def usual_methods(subject: Subject) -> list[str]:
-    """What the model can run, controls included, without what asks it very often."""
-    return [name for name in method_names() if not _dear(method(name)) and able(subject, method(name))]
+def default_methods(task: Task, curves: bool = True) -> list[str]:
+    """What the model can run, controls included, without what asks it very often. `curves`: parts will be removed."""
+    built = {name: method(name) for name in method_names()}
+    found = [name for name, one in built.items() if not is_expensive(one) and task.can_run(one) is None]
+    return found if curves else [name for name in found if not _only_for_curves(built[name])]
 
 
-def able(subject: Subject, built: Method) -> bool:
-    return not any(lacks(subject, built, what) for what in (Ask.REFERENCES, Ask.HEADS))
-
-
-def lacks(subject: Subject, built: Method, what: str) -> bool:
-    """Whether the method asks for references, or heads, and finds none."""
-    return what in built.needs.asks and getattr(subject, what) is None and built.settings.get(what) is None
-
-
-def _dear(built: Method) -> bool:
+def is_expensive(built: Method) -> bool:
     """Integrated gradients and TIS: dozens of passes, or hundreds of texts with tokens taken out."""
     asks = built.needs.asks
     return Ask.REMOVALS in asks or (Ask.PASSES in asks and Ask.HEADS not in asks)
+
+
+def _only_for_curves(built: Method) -> bool:
+    """A control of the search on deletions, which says nothing where nothing is deleted."""
+    return Ask.DELETIONS in built.needs.asks and Ask.REFERENCES not in built.needs.asks

@@ -1,16 +1,20 @@
 """Means with intervals, and paired tests, over texts. No torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.tables import Cell
+from whichtoken.tables import Cell, Column
 
 RESAMPLES = 2000
 SEED = 0
 
 Floats = NDArray[np.float64]
+Values: TypeAlias = Mapping[str, Mapping[int, float]]  # by method, then by input
+Cells: TypeAlias = Mapping[str, Cell]  # by method
 
 
 def cell(values: Sequence[float]) -> Cell:
@@ -52,3 +56,22 @@ def holm(ps: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(ps) - place) * ps[i]))
         adjusted[i] = highest
     return adjusted
+
+
+def cells_of(column: Column, values: Values) -> Cells:
+    """Each method's mean; and the chance that the best is no better."""
+    return tested(column, values, {m: cell(list(of_inputs.values())) for m, of_inputs in values.items() if of_inputs})
+
+
+def tested(column: Column, values: Values, cells: Cells) -> Cells:
+    """With the chance that the best is no better, on the inputs that both were measured on."""
+    if not column.better or len(cells) < 2:
+        return cells
+    sign = 1 if column.better == "higher" else -1
+    best = max(cells, key=lambda method: sign * cells[method].mean)
+    others = [method for method in cells if method != best]
+    ps = []
+    for method in others:
+        both = [number for number in values[best] if number in values[method]]
+        ps.append(paired_p([values[best][n] for n in both], [values[method][n] for n in both]) if both else 1.0)
+    return {**cells} | {method: replace(cells[method], p=p) for method, p in zip(others, holm(ps), strict=True)}

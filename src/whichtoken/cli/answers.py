@@ -1,7 +1,6 @@
 """What the commands say: calls into the library, and the lists and pages that are not results."""
 
 import json
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +12,8 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from whichtoken.catalogue import catalogue
-from whichtoken.cli.heads import NO_HEADS
-from whichtoken.cli.inputs import Given, Images, Texts, parsed_settings
-from whichtoken.errors import BadInput, NotFinite, UnknownName, UsageError
+from whichtoken.cli.inputs import Given, parsed_settings
+from whichtoken.errors import UnknownName, UsageError, WhichTokenError
 from whichtoken.metrics.curves import METRICS, WIDER, Metric, Wider, aopc
 from whichtoken.records import Attribution, Curve
 from whichtoken.render.rows import visible
@@ -27,22 +25,22 @@ if TYPE_CHECKING:
     from whichtoken.models import Subject
     from whichtoken.references import ReferenceLibrary
     from whichtoken.tables import BenchTable
+    from whichtoken.tasks import Reason
 
-DELETION_NOTE = (
-    "deletion: mean drop of the probability when 10, 20 .. 90 % of the tokens are deleted, the highest scores first; "
-    "one text says little about a method"
+NO_HEADS = (
+    "no head qualifies: Mask-LRP then passes relevance through residual connections only, and its scores will all be "
+    "0, or the same where a model reads a mean (but for preset repo, which reads heads before the mask); "
+    "lower thresholds (-o syntactic=... -o positional=...) or another corpus may help"
 )
 
-# What a subject may have or lack, as its field, as a command, and as methods ask for it; and in words.
-LIBRARIES = {"references": "reference library", "heads": "head mask"}
-
-READOUTS = {
-    "first": "the first token",
-    "last": "the last token",
-    "mean": "the mean of the tokens",
-    "first two": "the first two tokens",
-    "first and patches": "the first token and the mean of the patches",
-}
+LIBRARIES = ("references", "heads")  # that a subject may have, as its field and as a command
+POOLED = Wider(  # described here: a list should not wait for numpy, which the module of the metric imports
+    "pooled-auc",
+    "Han et al., UAI 2025 (deduced)",
+    "area under the mean curve of AOPC or log-odds, all methods scaled together",
+    "higher",
+    "0 to 0.8",
+)
 
 
 @dataclass(frozen=True)
@@ -71,60 +69,46 @@ def opened(model: str | None, references: Path | None, heads: Path | None = None
 
 def able(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
     """Those that the model can run; which ones it cannot is said."""
-    left = list(methods)
-    if refused := _refused(subject, left):
-        listed = "; ".join(f"{label} ({reason})" for label, reason in refused.items())
-        say(f"left out, because they cannot explain images: {listed}")
-        return [method for method in left if method.label not in refused]
-    for what, name in LIBRARIES.items():
-        if without := waiting(subject, left, what):
-            listed = ", ".join(method.label for method in without)
-            say(f"left out, because there is no {name}: {listed} (see: whichtoken {what} build --help)")
-            left = [method for method in left if method not in without]
-    return left
+    for reason, without in refused(subject, methods).items():
+        listed = ", ".join(method.label for method in without)
+        say(f"left out, because {reason.why}: {listed}{f' ({reason.fix})' if reason.fix else ''}")
+    lost = [method for without in refused(subject, methods).values() for method in without]
+    return [method for method in methods if method not in lost]
 
 
-def _refused(subject: "Subject", methods: Sequence[Any]) -> dict[str, str]:
-    """Of a model of images: methods that cannot read them, and why."""
-    from whichtoken.explaining.images import reason_against
-    from whichtoken.models import Task
+def refused(subject: "Subject", methods: Sequence[Any]) -> "dict[Reason, list[Any]]":
+    """Methods that the model cannot run, by the reason."""
+    from whichtoken.tasks import task_for
 
-    if subject.task is not Task.IMAGES:
-        return {}
-    reasons = {method.label: reason_against(subject, method) for method in methods}
-    return {label: reason for label, reason in reasons.items() if reason is not None}
-
-
-def waiting(subject: "Subject", methods: Sequence[Any], what: str) -> list[Any]:
-    """Methods that ask for references, or heads, and find none."""
-    from whichtoken.bench.selection import lacks
-
-    return [method for method in methods if lacks(subject, method, what)]
+    task, found = task_for(subject), dict[Any, list[Any]]()
+    for method in methods:
+        reason = task.can_run(method)
+        if reason is not None:
+            found.setdefault(reason, []).append(method)
+    return found
 
 
-def explained(subject: "Subject", texts: Given, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
-    """Errors name a text as the user knows it, by file and row; an image by its file."""
+def default_methods(subject: "Subject") -> str:
+    from whichtoken.tasks import task_for
+
+    return task_for(subject).default_methods
+
+
+def explained(subject: "Subject", given: Given, asked: Asked) -> Iterator[Mapping[str, Attribution]]:
+    """Errors name an input as the user knows it: a text by file and row, an image by its file."""
+    from whichtoken._explain import check_keyword, explain_each
     from whichtoken.core.trace import Ask
-    from whichtoken.explaining import explain_each
-    from whichtoken.explaining.calls import check_answers
-    from whichtoken.explaining.images import each_image
 
     asking = [method for method in asked.methods if Ask.HEADS in method.needs.asks]
     if asking and subject.heads is not None and not subject.heads.n_selected:
         say(NO_HEADS)
-    if isinstance(texts, Texts) and texts.asks:
-        check_answers(subject)
+    check_keyword(subject, given.keyword)
     try:
-        if isinstance(texts, Images):
-            yield from each_image(subject, texts, asked.methods, asked.target, asked.layers)
-        else:
-            yield from explain_each(subject, texts, asked.methods, asked.target, asked.long, asked.layers)  # type: ignore[arg-type]
-    except (BadInput, NotFinite) as error:
-        number = re.search(r"\binput (\d+)", str(error))
-        if number is None:
-            raise
-        named = str(error).replace(number[0], texts.where(int(number[1])), 1)
-        raise type(error)(named) from error
+        yield from explain_each(subject, given, asked.methods, asked.target, asked.long, asked.layers)
+    except WhichTokenError as error:
+        if error.index is not None:
+            error.place = given.where(error.index)
+        raise
 
 
 def build_library(subject: "Subject", source: Path, out: Path, options: "Building") -> "ReferenceLibrary":
@@ -161,6 +145,24 @@ class Comparison:
 
     result: Mapping[str, Attribution]
     curves: Mapping[str, Curve]
+    unit: str  # what was explained
+    tokens: str  # and what its parts are called
+
+    @property
+    def word(self) -> str:
+        return "deletion" if self._removal == "delete" else f"removal ({self._removal})"
+
+    @property
+    def _removal(self) -> str:
+        return next(iter(self.curves.values())).perturbation
+
+    @property
+    def note(self) -> str:
+        gone = "deleted" if self._removal == "delete" else "removed"
+        return (
+            f"{self.word}: mean drop of the probability when 10, 20 .. 90 % of the {self.tokens} are {gone}, the "
+            f"highest scores first; one {self.unit} says little about a method"
+        )
 
     def deletion(self, name: str) -> float:
         return aopc(self.curves[name])
@@ -175,7 +177,7 @@ class Comparison:
             for name, score in shown.items()
             if score == best or (score == honest and not self.result[name].searched)
         }
-        return {name: f"deletion {score}{marks.get(name, '')}" for name, score in shown.items()}
+        return {name: f"{self.word} {score}{marks.get(name, '')}" for name, score in shown.items()}
 
     def to_json(self, lines: bool) -> str:
         """A list of methods, or one method on each line."""
@@ -193,22 +195,25 @@ class Comparison:
         return "\n".join(written) + "\n" if lines else "[\n" + ",\n".join(written) + "\n]\n"
 
 
-def compared(subject: "Subject", texts: Texts, asked: Asked) -> Comparison:
-    from whichtoken.evaluating import degrade
+def compared(subject: "Subject", given: Given, asked: Asked) -> Comparison:
+    from whichtoken.evaluate import degrade
+    from whichtoken.tasks import task_for
 
-    result = next(iter(explained(subject, texts, asked)))
-    curves = dict(zip(result, degrade(subject, list(result.values())), strict=True))
+    result = next(iter(explained(subject, given, asked)))
+    items = list(given) * len(result)
+    curves = dict(zip(result, degrade(subject, list(result.values()), inputs=items), strict=True))
     ranked = sorted(result, key=lambda name: -aopc(curves[name]))
-    return Comparison({name: result[name] for name in ranked}, curves)
+    task = task_for(subject)
+    return Comparison({name: result[name] for name in ranked}, curves, task.unit, task.tokens)
 
 
-def auto(subject: "Subject", texts: Given, benchmark: Path | None) -> "Choice":
+def auto(subject: "Subject", given: Given, benchmark: Path | None) -> "Choice":
     """The method that did best for this model, and why; said, because it may take a while to find out."""
-    if isinstance(texts, Images):
-        raise UsageError("--method auto chooses by what methods do on texts; for images name methods")
+    from whichtoken._explain import check_keyword
     from whichtoken.bench.auto import best_method
 
-    choice = best_method(subject, texts, benchmark)
+    check_keyword(subject, given.keyword)
+    choice = best_method(subject, given, benchmark)
     say(f"auto: {choice.why}")
     return choice
 
@@ -271,7 +276,7 @@ def method_page(name: str) -> RenderableType:
 
 def metric_list() -> RenderableType:
     head = ("metric", "paper", "what it says", "better", "range")
-    listed: list[Metric | Wider] = [*METRICS.values(), *WIDER.values()]
+    listed: list[Metric | Wider] = [*METRICS.values(), *WIDER.values(), POOLED]
     rows = [(m.name, m.paper, m.about, m.better or "neither", m.span) for m in listed]
     note = "\nbetter: when the most relevant tokens go first. compare has those of one curve, bench has all of them."
     return Group(table_view(head, rows), Text(note, style="dim"))
@@ -279,62 +284,25 @@ def metric_list() -> RenderableType:
 
 def model_page(subject: "Subject") -> RenderableType:
     from whichtoken.core.registry import method, method_names
-    from whichtoken.models import Task
+    from whichtoken.tasks import task_for
 
     config, names = subject.model.config, method_names()
-    if subject.task is Task.IMAGES:
-        refused = _refused(subject, [method(name) for name in names])
-        held, inputs = {}, _image_facts(subject)
-        able = len(names) - len(refused)
-        needed = "".join(f"; not {label}: {reason}" for label, reason in refused.items())
-    else:
-        lacking = {what: waiting(subject, [method(name) for name in names], what) for what in LIBRARIES}
-        able = len(names) - len({one.label for without in lacking.values() for one in without})
-        needed = "".join(f"; {', '.join(m.label for m in w)} needs {what}" for what, w in lacking.items() if w)
-        held = {what: str(getattr(subject, what) or f"none; see: whichtoken {what} build --help") for what in LIBRARIES}
-        cut = "longer ones are cut, or explained in windows (--long window)"
-        if subject.task is Task.QUESTIONS:
-            cut = "longer contexts are read in windows, or cut (--long truncate)"
-        longest = f"{subject.limit} tokens; {cut}"
-        inputs = [("longest text", longest)]
-    row = subject.architecture
+    lacking = refused(subject, [method(name) for name in names])
+    able = len(names) - sum(map(len, lacking.values()))
+    without = "".join(f"; not {', '.join(m.label for m in ms)}: {reason.why}" for reason, ms in lacking.items())
+    held = [(name, getattr(subject, name)) for name in LIBRARIES]
+    makes = any(reason.library for reason in lacking) or any(library for _, library in held)
+    libraries = [(name, str(library or f"none; see: whichtoken {name} build --help")) for name, library in held]
+    reads = subject.architecture.attention or "the attention interface of transformers"
     facts = [
         ("model", subject.title),
         ("revision", subject.fingerprint()[:26]),
         ("architecture", f"{config.model_type} ({type(subject.model).__name__})"),
         ("layers", f"{subject.n_layers} blocks, {config.num_attention_heads} heads, {config.hidden_size} wide"),
         ("parameters", f"{sum(p.numel() for p in subject.model.parameters()):,}, in {subject.model.dtype}"),
-        *inputs,
-        *_said(subject),
-        ("attention", f"read from {row.attention or 'the attention interface of transformers'}"),
-        *held.items(),
-        ("methods", f"{able} of {len(names)}{needed}"),
+        *task_for(subject).facts(),
+        ("attention", f"read from {reads}"),
+        *(libraries if makes else []),
+        ("methods", f"{able} of {len(names)}{without}"),
     ]
     return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])
-
-
-def _said(subject: "Subject") -> list[tuple[str, str]]:
-    """What the model's head says, and what it reads for it."""
-    from whichtoken.models import Task
-
-    if subject.task is Task.QUESTIONS:
-        return [("answers questions", "for each token a logit that the answer starts, and one that it ends there")]
-    return [
-        ("labels", ", ".join(f"{i} {label}" for i, label in enumerate(subject.labels))),
-        ("probabilities", f"{subject.link.value} of the logits"),
-        ("head reads", READOUTS[subject.architecture.readout(subject.model).value]),
-    ]
-
-
-def _image_facts(subject: "Subject") -> list[tuple[str, str]]:
-    from whichtoken.explaining.images import prefix_names
-
-    size, patch = subject.image_size, subject.patch_size
-    grid = " x ".join(str(whole // part) for whole, part in zip(size, patch, strict=True))
-    other = ", or other multiples of a patch" if subject.architecture.image_sizes == "any" else ""
-    channels = subject.model.config.num_channels
-    return [
-        ("image", f"{size[0]} x {size[1]} pixels of {channels} channels{other}; files are resized by its processor"),
-        ("patches", f"{grid}, of {patch[0]} x {patch[1]} pixels"),
-        ("before them", ", ".join(prefix_names(subject))),
-    ]

@@ -5,20 +5,33 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
 
 import whichtoken
-from whichtoken.atomic_write import check_writable
 from whichtoken.cli import answers, inputs
 from whichtoken.cli.bench import BenchCall, benchmark, call_from, changes_of, gates
-from whichtoken.cli.heads import NO_HEADS, Corpus, rule_settings, shipped
-from whichtoken.cli.outputs import FORMATS, put, read_results, sink_of, write_results
+from whichtoken.cli.heads import heads_app
+from whichtoken.cli.options import (
+    DEBUG,
+    Against,
+    Columns,
+    Differences,
+    Format,
+    Heads,
+    How,
+    LevelOption,
+    Model,
+    Numbers,
+    Out,
+    References,
+    Settings,
+    Target,
+    print_list,
+)
+from whichtoken.cli.outputs import put, read_results, sink_of, write_results
+from whichtoken.cli.references import references_app
 from whichtoken.cli.run import INTERRUPTED
 from whichtoken.errors import UsageError
-from whichtoken.render.rows import Look, visible
-
-LINE = 200  # characters
-DEBUG = "An error is one line; add --debug to see where it comes from."
+from whichtoken.render.rows import Look
 
 app = typer.Typer(
     name="whichtoken",
@@ -28,48 +41,8 @@ app = typer.Typer(
     help="Which tokens influenced a Transformer's output, and how far that answer can be trusted.",
     epilog=f"Try: whichtoken explain 'It is very slow.'   {DEBUG}",
 )
-references_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(references_app, name="references", help="Reference texts, which Contrast-CAT contrasts with.")
-heads_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(heads_app, name="heads", help="Syntactic and positional heads, through which Mask-LRP propagates.")
-
-Model = Annotated[
-    str | None,
-    typer.Option("--model", help="Folder or hub name of a classifier; by default the one that comes with whichtoken."),
-]
-References = Annotated[
-    Path | None,
-    typer.Option("--references", help="Folder of the model's reference library (see: references build)."),
-]
-Heads = Annotated[
-    Path | None,
-    typer.Option("--heads", help="File of the model's head mask (see: heads build)."),
-]
-Target = Annotated[
-    str | None,
-    typer.Option("--target", help="Label to explain, by name or index, or an answer; by default the predicted one."),
-]
-Against = Annotated[
-    str | None,
-    typer.Option("--against", help="With --target: why that label rather than this one."),
-]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", help=f"{', '.join(FORMATS)}; by default what the ending of --out says, or terminal."),
-]
-Out = Annotated[Path | None, typer.Option("--out", help="File to write, whole or not at all.")]
-LevelOption = Annotated[str, typer.Option("--level", help="word, or token as the model reads them.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("-o", metavar="SETTING=VALUE", help="A setting of the methods (see: methods NAME); repeatable."),
-]
-Numbers = Annotated[bool, typer.Option("--numbers", help="Print shares beside the words.")]
-Differences = Annotated[bool, typer.Option("--difference", help="Also the first method minus each other one.")]
-How = Annotated[str, typer.Option("--how", help="Of images: bilinear, smooth between patches; or patch by patch.")]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", help="Column of the texts in --file; twice for pairs. The usual names are found."),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -127,24 +100,20 @@ def explain(
         Path | None, typer.Option("--benchmark", help="With --method auto: the folder that bench --out made.")
     ] = None,
 ) -> None:
-    given = [texts, pair, file, column]
-    if question is not None or context is not None:
-        if against is not None:
-            raise UsageError("--against compares two labels, and answers to a question have none; leave it out")
-        found: inputs.Given = inputs.gather_question(question, context, [*given, image])
-    else:
-        found = inputs.gather_images(image, given) if image else inputs.gather(texts or [], pair, file, column or [])
-    counts = (0, len(found)) if image else (len(found), 0)
-    sink = sink_of(form, out, _look(level, difference, numbers, how), *counts)
-    inputs.check_apart(out, [file, *(image or [])])
+    words = inputs.Words(texts or (), pair, file, column or (), image or (), question, context)
+    found = words.gather()
+    inputs.check_against(against, found)
+    sink = sink_of(form, out, _look(level, difference, numbers, how), len(found) - found.n_images, found.n_images)
+    inputs.check_apart(out, found)
     if method == "auto" and settings:
         raise UsageError("-o changes a method, and what was measured would not hold for it; name the method instead")
     if benchmark_folder is not None and method != "auto":
         raise UsageError("--benchmark is what --method auto chooses by; add --method auto")
-    inputs.built_methods(found.methods if method in (None, "auto") else method, settings or [])  # errors come first
+    if method not in (None, "auto"):
+        inputs.built_methods(method or "", settings or [])  # a wrong word should not wait for the model
     subject = answers.opened(model, references, heads)
     why = answers.auto(subject, found, benchmark_folder) if method == "auto" else None
-    methods = inputs.built_methods(why.method if why else method or found.methods, settings or [])
+    methods = inputs.built_methods(why.method if why else method or answers.default_methods(subject), settings or [])
     chosen = answers.able(subject, methods) if method in (None, "all") else methods
     asked = answers.Asked(chosen, inputs.wanted_target(target, against), long, layers)
     progress = write_results(answers.with_reason(answers.explained(subject, found, asked), why), sink)
@@ -156,10 +125,13 @@ def explain(
         raise typer.Exit(INTERRUPTED)
 
 
-@app.command(epilog=DEBUG, help="Compare methods on one text: one line each, with its deletion score for this text.")
+@app.command(epilog=DEBUG, help="Compare methods on one input: one line each, with how far its removal gets.")
 def compare(
-    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    text: Annotated[str | None, typer.Argument(metavar="TEXT")] = None,
     pair: Annotated[str | None, typer.Option("--pair", help="Second text of a pair.")] = None,
+    image: Annotated[Path | None, typer.Option("--image", help="File of an image.")] = None,
+    question: Annotated[str | None, typer.Option("--question", help="For a model that answers questions.")] = None,
+    context: Annotated[str | None, typer.Option("--context", help="Where the answer is.")] = None,
     model: Model = None,
     methods: Annotated[str, typer.Option("--methods", help="Names, separated by commas; or all.")] = "all",
     target: Target = None,
@@ -172,64 +144,73 @@ def compare(
     settings: Settings = None,
     numbers: Numbers = False,
 ) -> None:
-    found = inputs.gather([text], pair, None, [])
+    if all(given is None for given in (text, image, question, context)):
+        raise UsageError("give a TEXT, or --image FILE, or --question Q --context C; one of them")
+    images = () if image is None else (image,)
+    found = inputs.Words(() if text is None else (text,), pair, None, (), images, question, context).gather()
+    inputs.check_against(against, found)
+    if len(found) != 1:
+        raise UsageError(f"compare shows one input, and here are {len(found)}; bench measures methods on many")
     built = inputs.built_methods(methods, settings or [])
-    sink = sink_of(form, out, _look(level, False, numbers), 1)
+    sink = sink_of(form, out, _look(level, False, numbers), 1 - found.n_images, found.n_images)
     subject = answers.opened(model, references, heads)
     chosen = answers.able(subject, built) if methods == "all" else built
-    asked = answers.Asked(chosen, inputs.wanted_target(target, against), "truncate", False)
+    asked = answers.Asked(chosen, inputs.wanted_target(target, against), None, False)
     comparison = answers.compared(subject, found, asked)
     if sink.kind in ("json", "jsonl"):
         put(comparison.to_json(sink.kind == "jsonl"), out)
         return
     write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
     if sink.kind == "terminal" and out is None:
-        typer.echo(answers.DELETION_NOTE)
+        typer.echo(comparison.note)
 
 
 def _look(level: str, differences: bool, numbers: bool, how: str = "bilinear") -> Look:
     return Look(level, differences, numbers, how=how)  # type: ignore[arg-type]  # Look says what is allowed
 
 
-def _list(shown: RenderableType) -> None:
-    """A pipe has no width, so lines stay whole."""
-    console = Console()
-    (console if console.is_terminal else Console(width=LINE)).print(shown)
-
-
 @app.command(
     epilog=f"Interrupted, the same command goes on where it stopped. {DEBUG}",
-    help="Measure how faithful methods are on many texts: a table with intervals and tests, curves, a report.",
+    help="Measure how faithful methods are on many inputs: a table with intervals and tests, curves, a report.",
 )
 def bench(
     data: Annotated[
-        Path | None, typer.Option("--data", help="Texts: csv, tsv, jsonl, parquet or txt; of qa, SQuAD's json.")
+        Path | None,
+        typer.Option("--data", help="csv, tsv, jsonl, parquet or txt; questions in SQuAD's json; a folder of images."),
     ] = None,
-    task: Annotated[str, typer.Option("--task", help="texts; or qa, for models that answer questions.")] = "texts",
+    task: Annotated[
+        str | None, typer.Option("--task", help="texts, qa or images; an error if the model is for another.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the results; a run goes on there.")] = None,
     model: Model = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", help="Names, separated by commas; or all. By default all but the dearest."),
+        typer.Option("--methods", help="Names, separated by commas; or all. By default all but the most expensive."),
     ] = None,
     settings: Settings = None,
     metrics: Annotated[str | None, typer.Option("--metrics", help="Names, separated by commas.")] = None,
     protocol: Annotated[
         str, typer.Option("--protocol", help="recommended, or as a paper: contrast-cat, attcat, mask-lrp.")
     ] = "recommended",
-    perturbation: Annotated[str | None, typer.Option("--perturbation", help="delete, mask, pad.")] = None,
+    perturbation: Annotated[
+        str | None, typer.Option("--perturbation", help="delete, mask, pad; of images black, mean.")
+    ] = None,
     order: Annotated[str | None, typer.Option("--order", help="morf, lerf, random.")] = None,
-    grid: Annotated[str | None, typer.Option("--grid", help="tenths, ninths, twentieths, all.")] = None,
-    level: Annotated[str | None, typer.Option("--level", help="Remove token by token, or word by word.")] = None,
-    min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Leave shorter texts out.")] = None,
+    grid: Annotated[str | None, typer.Option("--grid", help="tenths, twentieths, all.")] = None,
+    level: Annotated[
+        str | None, typer.Option("--level", help="Remove by token (a patch of an image), word or pixel.")
+    ] = None,
+    min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Leave shorter inputs out.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Of qa: how many of the highest tokens count; 20.")] = None,
-    sample: Annotated[int | None, typer.Option("--sample", help="Number of texts; by default all.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", help="Number of inputs; by default all.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the sample.")] = None,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
     references: References = None,
     heads: Heads = None,
-    controls: Annotated[bool, typer.Option(help="Also measure random and, on texts, refined-noise.")] = True,
+    controls: Annotated[
+        bool, typer.Option(help="Also measure random and, where words are deleted, refined-noise.")
+    ] = True,
     ablation: Annotated[
         str | None, typer.Option("--ablation", help="Variants of one method instead; see the documentation.")
     ] = None,
@@ -274,8 +255,8 @@ def bench(
     )
     checks = gates(fail_under or [], call.metrics())  # a wrong word should not wait for the model
     answers.check_bench(out)
-    table = benchmark(call, answers.opened_call(call), out)
-    _list(answers.bench_page(table))
+    table = benchmark(call, answers.opened_call(call), out, checks)
+    print_list(answers.bench_page(table))
     if out is not None:
         answers.say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
     failed = [line for gate in checks for line in gate.failures(table)]
@@ -287,12 +268,12 @@ def bench(
 
 @app.command(epilog=DEBUG, help="List the methods; or say more about one.")
 def methods(name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
-    _list(answers.method_list() if name is None else answers.method_page(name))
+    print_list(answers.method_list() if name is None else answers.method_page(name))
 
 
 @app.command(epilog=DEBUG, help="List the metrics that say how faithful an explanation is.")
 def metrics() -> None:
-    _list(answers.metric_list())
+    print_list(answers.metric_list())
 
 
 @app.command(epilog=DEBUG, help="What whichtoken finds in a model: architecture, layers, labels, what is supported.")
@@ -301,7 +282,7 @@ def model(
     references: References = None,
     heads: Heads = None,
 ) -> None:
-    _list(answers.model_page(answers.opened(name, references, heads)))
+    print_list(answers.model_page(answers.opened(name, references, heads)))
 
 
 @app.command(epilog=DEBUG, help="Show results again that were saved as json or jsonl.")
@@ -320,75 +301,3 @@ def show(
     n_images = sum(next(iter(result.values())).picture is not None for result in results)
     look = _look(level, difference, numbers, how)
     write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
-
-
-@references_app.command("build", epilog=DEBUG, help="Scan texts like the training texts; keep those to contrast with.")
-def references_build(
-    texts: Annotated[Path, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet or txt.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder to make.")],
-    model: Model = None,
-    column: Columns = None,
-    label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
-    settings: Settings = None,
-) -> None:
-    subject = answers.opened(model, None)
-    library = answers.build_library(subject, texts, out, answers.Building(column, label, settings or []))
-    _say_summary(library.summary())
-    answers.say(f"written to {out}; use it with --references {out}")
-
-
-@references_app.command("show", epilog=DEBUG, help="What a reference library holds.")
-def references_show(folder: Annotated[Path, typer.Argument(metavar="FOLDER")]) -> None:
-    _say_summary(whichtoken.load_references(folder).summary())
-
-
-@heads_app.command("build", epilog=DEBUG, help="Read where heads point in a parsed corpus; choose those that qualify.")
-def heads_build(
-    out: Annotated[Path, typer.Option("--out", help="JSON file to make.")],
-    conllu: Annotated[
-        list[Path] | None,
-        typer.Option("--conllu", help="Corpus in CoNLL-U format, as the Universal Dependencies are; repeatable."),
-    ] = None,
-    text: Annotated[
-        Path | None,
-        typer.Option("--text", help="Or a csv, tsv, jsonl, parquet or txt file, to be parsed by spaCy."),
-    ] = None,
-    pipeline: Annotated[
-        str | None,
-        typer.Option("--pipeline", help="spaCy pipeline that parses --text; by default en_core_web_sm."),
-    ] = None,
-    model: Model = None,
-    settings: Settings = None,
-) -> None:
-    corpus, chosen = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
-    check_writable(out)
-    sentences = corpus.sentences()
-    mask = whichtoken.build_heads(answers.opened(model, None), sentences, corpus=corpus.name, out=out, **chosen)
-    _show_heads(mask)
-    answers.say(f"written to {out}; use it with --heads {out}")
-
-
-@heads_app.command("show", epilog=DEBUG, help="What a head mask holds; by default that of the default model.")
-def heads_show(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Picture to write: png, svg or pdf.")] = None,
-) -> None:
-    from whichtoken.heads import read_heads
-
-    mask = shipped() if file is None else read_heads(file)
-    if out is not None:
-        whichtoken.plot_heads(mask, out)
-    _show_heads(mask)
-
-
-def _show_heads(mask: "whichtoken.HeadMask") -> None:
-    from whichtoken.render.terminal import heads_view
-
-    _list(heads_view(mask))
-    if not mask.n_selected:
-        answers.say(NO_HEADS)
-
-
-def _say_summary(summary: str) -> None:
-    """A library may come from elsewhere, and so its labels."""
-    typer.echo("\n".join(visible(line) for line in summary.split("\n")))

@@ -1,25 +1,24 @@
 """The command `bench`: from words to a benchmark, and from its table to an exit code."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtoken.cli.inputs import built_methods
+from whichtoken.decode import decode
 from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
 from whichtoken.tables import BenchTable, in_order
 
 if TYPE_CHECKING:
     from whichtoken.bench.protocol import Protocol
-    from whichtoken.bench.questions import QuestionProtocol
     from whichtoken.models import Subject
+    from whichtoken.tasks import Task
 
 
-SPELLED = {"perturbations": "perturbation", "orders": "order", "grids": "grid", "min_tokens": "min-tokens"}
 OWN = "random (whichtoken)"
-TASKS = ("texts", "qa")
-OF_TEXTS = ("perturbations", "orders", "grids", "level", "metrics", "min_tokens")  # changes that only they can have
+OF_CURVES = {"perturbations": "--perturbation", "orders": "--order", "grids": "--grid", "level": "--level"}
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,11 @@ class BenchCall:
     ablation: str | None
     train: str | None
     attributions: str | None
-    task: str = "texts"
+    task: str | None = None
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise UnknownName("task", self.task, TASKS)
-        if self.task == "qa":
-            self._check_questions()
-        elif "k" in self.changes:
-            raise UsageError("--k is how many of the highest tokens are looked at for an answer; add --task qa")
         if self.data is None and self.attributions is None:
-            raise UsageError("give the texts to measure on: --data FILE; or --attributions FILE, which holds its own")
+            raise UsageError("give the inputs to measure on: --data FILE; or --attributions FILE, which holds its own")
         if self.ablation is not None and (self.methods is not None or self.settings):
             raise UsageError("--ablation has methods of its own; leave --methods and -o out")
         if self.ablation is not None and self.attributions is not None:
@@ -58,47 +51,28 @@ class BenchCall:
         if self.train is not None and self.ablation is None:
             raise UsageError("--train is for ablations that build reference libraries; give --ablation too")
         for path in (self.data, self.train, self.attributions):
-            if path is not None and not Path(path).is_file():
+            if path is not None and not Path(path).exists():
                 raise UsageError(f"there is no file {path}")
-
-    def _check_questions(self) -> None:
-        if self.data is None:
-            raise UsageError("give the questions to measure on, in SQuAD's form: --data FILE.json")
-        given = {
-            "--protocol": self.protocol != "recommended",
-            "--column": bool(self.column),
-            **{f"--{name}": getattr(self, name) is not None for name in ("label", "ablation", "train", "attributions")},
-            **{f"--{SPELLED.get(name, name)}": name in self.changes for name in OF_TEXTS},
-        }
-        if any(given.values()):
-            listed = ", ".join(option for option in given if given[option])
-            raise UsageError(f"{listed}: for texts; --task qa counts the tokens of answers, so leave that out")
+        named = [option for option, given in (("--column", self.column), ("--label", self.label)) if given]
+        if named and self.data is not None and (Path(self.data).is_dir() or Path(self.data).suffix.lower() == ".json"):
+            raise UsageError(f"{', '.join(named)}: {self.data} has no columns; leave that out")
 
     def made(self) -> "Protocol":
         from whichtoken.bench.protocol import protocol
 
         return protocol(self.protocol, **self.changes)
 
-    def made_for_questions(self) -> "QuestionProtocol":
-        from whichtoken.bench.questions import question_protocol
-
-        return question_protocol(**self.changes)
-
     def metrics(self) -> tuple[str, ...]:
-        """What --fail-under may name: the first words of columns. An error if a word of the protocol is wrong."""
-        from whichtoken.bench.protocol import METRIC_NAMES
+        """What --fail-under may name. An error if a word of the protocol is wrong."""
+        from whichtoken.bench.metrics import METRICS
 
-        if self.task == "qa":
-            k = self.made_for_questions().k
-            return f"precision@{k}", f"share@{k}", "seconds", "evaluations"
-        self.made()
-        return *METRIC_NAMES, "seconds", "evaluations"
+        return gated(METRICS, self.made().k)
 
     def origin(self) -> dict[str, Any]:
         """For `spec.json`: the paths and words that the rest of it was made from."""
         made = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
-        if self.task == "texts":
-            del made["task"]  # folders of texts that were begun before there were tasks go on
+        if self.task is None:
+            del made["task"]  # folders that were begun before there were tasks go on
         changes = {key: value for key, value in self.changes.items() if key != "sample"}
         return {"call": {**made, "changes": changes}}
 
@@ -117,35 +91,34 @@ def call_from(path: Path, sample: int | None) -> BenchCall:
         )
     size = spec.get("sample") if sample is None else sample
     try:
-        changes = {**call["changes"], **({} if size is None else {"sample": size})}
-        words: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in call.items()}
-        return BenchCall(**(words | {"changes": changes}))
-    except (KeyError, TypeError) as error:
-        raise BadArtifact(f"{path} holds no call of `whichtoken bench`: {error!r}") from error
+        found = decode(BenchCall, call, defaults=True)
+    except BadArtifact as error:
+        raise BadArtifact(f"{path} holds no call of `whichtoken bench`: {error}") from error
+    return found if size is None else replace(found, changes={**found.changes, "sample": size})
 
 
-def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTable:
+def benchmark(call: BenchCall, subject: "Subject", out: Path | None, checks: "Sequence[Gate]" = ()) -> BenchTable:
+    """`checks`: what the table will have to pass."""
     from whichtoken.bench.external import read_given
     from whichtoken.bench.folder import Folder, draw_variants
-    from whichtoken.bench.measure import Bench
-    from whichtoken.bench.run import gather, run
-    from whichtoken.data import Example, read_examples
+    from whichtoken.bench.run import gather, prepare, run
+    from whichtoken.tasks import Example, task_for
 
-    if call.task == "qa":
-        return _questions(call, subject, out)
+    task = task_for(subject)
+    _check_task(call, task)
     how = call.made()
-    given = {} if call.attributions is None else read_given(Path(call.attributions), subject)
+    _check_effect(call, how.suited_to(task), checks)
+    given = {} if call.attributions is None else read_given(Path(call.attributions), task)
     names = {name for of_text in given.values() for name in of_text}
     methods = chosen(call, subject, names)
     if twice := sorted(names & methods.keys()):
         raise UsageError(f"{', '.join(twice)}: measured here and scored in {call.attributions}; rename it there")
-    bench = Bench(subject, methods, how, given)
+    bench = prepare(subject, methods, how, given)
     if call.data is None:
         examples: Any = [Example(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(given)]
     else:
-        examples = read_examples(call.data, call.label, list(call.column) or None)
-    texts = gather(subject, examples, how, given or None)
-    table = run(bench, texts, Folder.at(out), call.origin())
+        examples = bench.task.examples(call.data, call.label, list(call.column) or None)
+    table = run(bench, gather(bench, examples, given or None), Folder.at(out), call.origin())
     if call.ablation is None:
         return table
     ordered = in_order(table, list(methods))
@@ -154,34 +127,45 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTab
     return ordered
 
 
-def _questions(call: BenchCall, subject: "Subject", out: Path | None) -> BenchTable:
-    from whichtoken.bench.folder import Folder
-    from whichtoken.bench.questions import gather_questions, question_bench, run_questions
+def _check_task(call: BenchCall, task: "Task") -> None:
+    if call.task not in (None, task.name):
+        found = f"{task.subject.title} {task.reads}, which is --task {task.name}, and --task {call.task} was given"
+        raise UsageError(f"{found}; leave it out, or give another --model")
 
-    bench = question_bench(subject, chosen(call, subject, ()).values(), call.made_for_questions())
-    return run_questions(bench, gather_questions(bench, call.data), Folder.at(out), call.origin())
+
+def _check_effect(call: BenchCall, how: "Protocol", checks: "Sequence[Gate]") -> None:
+    """Options that would change nothing are refused, and so are gates of what is not measured."""
+    if "k" in call.changes and "precision" not in (how.metrics or ()):
+        raise UsageError("--k is how many of the highest tokens count as found in an answer; this measures none")
+    idle = [option for name, option in OF_CURVES.items() if name in call.changes and not how.plans()]
+    if idle:
+        listed = ", ".join(idle)
+        raise UsageError(f"{listed}: how parts are removed, and no metric looks at that; add --metrics aopc")
+    for gate in checks:
+        gate.check(gated(how.metrics or (), how.k))
 
 
 def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[str, Any]:
     """By the name that tables show; `given`: names of what was scored elsewhere."""
-    from whichtoken.bench import questions
-    from whichtoken.bench.selection import able, usual_methods
+    from whichtoken.bench.selection import default_methods
     from whichtoken.bench.table import CONTROLS
     from whichtoken.core.registry import method
     from whichtoken.reproduce.ablations import ablation
+    from whichtoken.tasks import task_for
 
     if call.ablation is not None:
         return ablation(call.ablation, subject, call.train)
-    words, names = list(call.settings), call.methods
+    task, words, names = task_for(subject), list(call.settings), call.methods
+    usual = default_methods(task, curves=bool(call.made().suited_to(task).plans()))
     if names is None and call.attributions is None:
-        names = ",".join(name for name in usual_methods(subject) if name not in CONTROLS)
+        names = ",".join(name for name in usual if name not in CONTROLS)
     built = built_methods(names, words) if names is not None else []
     if names == "all":
-        built = [one for one in built if able(subject, one)]
+        built = [one for one in built if task.can_run(one) is None]
     found = {one.label: one for one in built}
     if call.controls:
-        controls = questions.CONTROLS if call.task == "qa" else CONTROLS
-        found |= {name: method(name) for name in controls if name not in {*found, *given}}
+        controls = [name for name in CONTROLS if name in usual and name not in {*found, *given}]
+        found |= {name: method(name) for name in controls}
     return found or {OWN: method("random")}  # what was scored elsewhere is laid on something scored here
 
 
@@ -192,8 +176,12 @@ class Gate:
     metric: str
     least: float
 
+    def check(self, known: Sequence[str]) -> None:
+        if self.metric.partition(" ")[0] not in known:
+            raise UnknownName("metric of --fail-under", self.metric, known)
+
     def failures(self, table: BenchTable) -> list[str]:
-        columns = [c for c in table.columns if self.metric in (c.name, c.name.split(" ")[0])]
+        columns = [c for c in table.columns if self.metric in (c.name, c.metric)]
         if not columns:
             raise UnknownName("metric of --fail-under", self.metric, [column.name for column in table.columns])
         column = columns[0]
@@ -208,13 +196,18 @@ class Gate:
         ]
 
 
+def gated(metrics: Iterable[str], k: int) -> tuple[str, ...]:
+    """What --fail-under may name where these metrics are measured: the first words of their columns."""
+    counted = {"precision": (f"precision@{k}", f"share@{k}")}
+    return *(word for name in metrics for word in counted.get(name, (name,))), "seconds", "evaluations"
+
+
 def gates(words: Sequence[str], known: Sequence[str]) -> list[Gate]:
     """`known`: metrics. A wrong word should not wait for the benchmark."""
     found = []
     for word in words:
         metric, _, value = (part.strip() for part in word.partition("="))
-        if metric.partition(" ")[0] not in known:
-            raise UnknownName("metric of --fail-under", metric, known)
+        Gate(metric, nan).check(known)
         try:
             least = float(value)
         except ValueError:

@@ -3,19 +3,21 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+import whichtoken
+from whichtoken.atomic_write import check_writable
+from whichtoken.cli import answers
 from whichtoken.cli.inputs import parsed_settings
+from whichtoken.cli.options import DEBUG, Model, Settings, print_list
 from whichtoken.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from whichtoken.heads import HeadMask, Sentence
 
-NO_HEADS = (
-    "no head qualifies: Mask-LRP then passes relevance through residual connections only, and its scores will all be "
-    "0, or the same where a model reads a mean (but for preset repo, which reads heads before the mask); "
-    "lower thresholds (-o syntactic=... -o positional=...) or another corpus may help"
-)
+heads_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,50 @@ def shipped() -> "HeadMask":
     from whichtoken.models.loading import DEFAULT, DEFAULT_HEADS
 
     return read_heads(DEFAULT / DEFAULT_HEADS)
+
+
+@heads_app.command("build", epilog=DEBUG, help="Read where heads point in a parsed corpus; choose those that qualify.")
+def heads_build(
+    out: Annotated[Path, typer.Option("--out", help="JSON file to make.")],
+    conllu: Annotated[
+        list[Path] | None,
+        typer.Option("--conllu", help="Corpus in CoNLL-U format, as the Universal Dependencies are; repeatable."),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option("--text", help="Or a csv, tsv, jsonl, parquet or txt file, to be parsed by spaCy."),
+    ] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option("--pipeline", help="spaCy pipeline that parses --text; by default en_core_web_sm."),
+    ] = None,
+    model: Model = None,
+    settings: Settings = None,
+) -> None:
+    corpus, chosen = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
+    check_writable(out)
+    sentences = corpus.sentences()
+    mask = whichtoken.build_heads(answers.opened(model, None), sentences, corpus=corpus.name, out=out, **chosen)
+    _show_heads(mask)
+    answers.say(f"written to {out}; use it with --heads {out}")
+
+
+@heads_app.command("show", epilog=DEBUG, help="What a head mask holds; by default that of the default model.")
+def heads_show(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Picture to write: png, svg or pdf.")] = None,
+) -> None:
+    from whichtoken.heads import read_heads
+
+    mask = shipped() if file is None else read_heads(file)
+    if out is not None:
+        whichtoken.plot_heads(mask, out)
+    _show_heads(mask)
+
+
+def _show_heads(mask: "whichtoken.HeadMask") -> None:
+    from whichtoken.render.terminal import heads_view
+
+    print_list(heads_view(mask))
+    if not mask.n_selected:
+        answers.say(answers.NO_HEADS)

@@ -7,52 +7,56 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from whichtoken.data import check_texts, decoded, read_examples
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Counted and checked, and read again when they are needed: a file need not fit in memory."""
+class Given:
+    """Inputs, counted and checked, and read again when they are needed: a file need not fit in memory."""
 
-    read: Callable[[], Iterator[tuple[str, ...]]]
+    read: Callable[[], Iterator[Any]]
     count: int
-    where: Callable[[int], str]  # what the user calls a text, by its index
-    asks: bool = False  # they were given as a question and its context
-
-    methods: ClassVar[str] = "contrast-cat,attcat"  # those that the model can run, if nobody names others
+    where: Callable[[int], str]  # what the user calls an input, by its index
+    keyword: str = "texts"  # as which they were given
+    files: Sequence[Path] = ()  # that are read, and must not be written over
 
     def __len__(self) -> int:
         return self.count
 
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
+    def __iter__(self) -> Iterator[Any]:
         return self.read()
+
+    @property
+    def n_images(self) -> int:
+        return self.count if self.keyword == "images" else 0
 
 
 @dataclass(frozen=True)
-class Images:
-    """Files, decoded when they are needed."""
+class Words:
+    """What a command was given to explain, as it was typed."""
 
-    paths: tuple[Path, ...]
+    texts: Sequence[str] = ()
+    pair: str | None = None
+    file: Path | None = None
+    columns: Sequence[str] = ()
+    images: Sequence[Path] = ()
+    question: str | None = None
+    context: str | None = None
 
-    methods: ClassVar[str] = "token-tm,gae,transatt"
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __iter__(self) -> Iterator[Path]:
-        return iter(self.paths)
-
-    def where(self, index: int) -> str:
-        return str(self.paths[index])
+    def gather(self) -> Given:
+        """One kind of input, of which every one is checked before any work."""
+        texts = [*self.texts, *([self.pair] if self.pair is not None else []), *self.columns]
+        if self.question is not None or self.context is not None:
+            return gather_question(self.question, self.context, [*texts, self.file, *self.images])
+        if self.images:
+            return gather_images(self.images, [*texts, self.file])
+        return gather(self.texts, self.pair, self.file, self.columns)
 
 
-Given = Texts | Images
-
-
-def gather_question(question: str | None, context: str | None, texts: Sequence[object]) -> Texts:
+def gather_question(question: str | None, context: str | None, texts: Sequence[object]) -> Given:
     """`texts`: whatever else was given, which must be nothing."""
     if question is None or context is None:
         lacking = "--question" if question is None else "--context"
@@ -61,27 +65,33 @@ def gather_question(question: str | None, context: str | None, texts: Sequence[o
         raise UsageError("--question was given, and texts too; explain one kind at a time")
     whole = "\n".join(_standard_input()) if context == "-" else context
     pair = check_texts((question, whole), "the question")
-    return Texts(lambda: iter([pair]), 1, lambda i: "the question", asks=True)
+    return Given(lambda: iter([pair]), 1, lambda i: "the question", "question")
 
 
-def gather_images(images: Sequence[Path], texts: Sequence[object]) -> Images:
+def gather_images(images: Sequence[Path], texts: Sequence[object]) -> Given:
     """`texts`: whatever else was given, which must be nothing."""
     if any(texts):
         raise UsageError("--image was given, and texts too; explain one kind at a time")
     for path in images:
         if not path.is_file():
             raise BadInput(f"there is no file {path}; --image takes the file of one image, and can be repeated")
-    return Images(tuple(images))
+    return Given(lambda: iter(images), len(images), lambda i: str(images[i]), "images", images)
 
 
-def check_apart(out: Path | None, read: Sequence[Path | None]) -> None:
+def check_against(against: str | None, given: Given) -> None:
+    """A contrast is between two labels; an error now rather than after the model is loaded."""
+    if against is not None and given.keyword == "question":
+        raise UsageError("--against compares two labels, and answers to a question have none; leave it out")
+
+
+def check_apart(out: Path | None, given: Given) -> None:
     """What is read must not be written over."""
-    for path in read:
-        if out is not None and path is not None and out.exists() and path.exists() and out.samefile(path):
+    for path in given.files:
+        if out is not None and out.exists() and path.exists() and out.samefile(path):
             raise UsageError(f"--out {out} is the file of the texts or of an image; give another name")
 
 
-def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> Texts:
+def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> Given:
     """From exactly one of arguments, standard input (`-`) and a file. Every text is checked before any work."""
     if bool(texts) == (file is not None):
         raise UsageError("give texts, or - for standard input, or --file FILE; one of them")
@@ -101,10 +111,10 @@ def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: S
     else:
         where = "text"
     held = [check_texts((text,) if pair is None else (text, pair), f"{where} {i}") for i, text in enumerate(texts, 1)]
-    return Texts(lambda: iter(held), len(held), lambda i: f"{where} {i + 1}")
+    return Given(lambda: iter(held), len(held), lambda i: f"{where} {i + 1}")
 
 
-def _from_file(file: Path, columns: Sequence[str]) -> Texts:
+def _from_file(file: Path, columns: Sequence[str]) -> Given:
     def read() -> Iterator[tuple[str, ...]]:
         for example in read_examples(file, columns=list(columns) or None):
             yield check_texts(example.texts, example.where)
@@ -116,7 +126,7 @@ def _from_file(file: Path, columns: Sequence[str]) -> Texts:
     def where(index: int) -> str:
         return next(islice(read_examples(file, columns=list(columns) or None), index, None)).where
 
-    return Texts(read, count, where)
+    return Given(read, count, where, files=[file])
 
 
 def _standard_input() -> Iterator[str]:
@@ -162,7 +172,7 @@ def built_methods(names: str, words: Sequence[str]) -> list[Any]:
 
 def wanted_target(target: str | None, against: str | None) -> Any:
     """A label by name or index; with `against`, one rather than the other."""
-    from whichtoken.core.objectives import Contrast
+    from whichtoken.targets import Contrast
 
     if against is not None and target is None:
         raise UsageError("--against needs --target: the label that is explained, rather than this one")

@@ -1,72 +1,77 @@
-"""Delete, Mask, Pad: from a pattern of kept tokens to the token ids that the model sees."""
+"""Removals: from a row and a pattern of what is kept to the row that the model reads instead."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
-from whichtoken.errors import BadSetting
+from whichtoken.core.rows import Row
 
-
-@dataclass(frozen=True)
-class Fillers:
-    """Token ids that can stand in for others; None where the tokenizer has no such token."""
-
-    mask: int | None
-    pad: int | None
+Pattern: TypeAlias = Bool[np.ndarray, " element"]  # of what is kept: tokens, or pixels of an image row by row
 
 
 @runtime_checkable
 class Perturbation(Protocol):
-    """Returns new ids, and for each the position in the old ids whose token type it keeps."""
+    """How a row loses what is not kept."""
 
-    def __call__(
-        self, ids: Int[Tensor, " token"], keep: Bool[Tensor, " token"], fillers: Fillers
-    ) -> tuple[Int[Tensor, " left"], Int[Tensor, " left"]]: ...
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shortens(self) -> bool:
+        """The tokens that are left move together, and their positions are counted anew."""
+        ...
+
+    def __call__(self, row: Row, keep: Pattern) -> Row: ...
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Remove the tokens: the sequence gets shorter and positions are counted anew."""
+    """Remove tokens: the sequence gets shorter."""
 
-    def __call__(
-        self, ids: Int[Tensor, " token"], keep: Bool[Tensor, " token"], fillers: Fillers
-    ) -> tuple[Int[Tensor, " left"], Int[Tensor, " left"]]:
-        kept = keep.nonzero()[:, 0]
-        return ids[kept], kept
+    name: str = "delete"
+    shortens: bool = True
 
-
-@dataclass(frozen=True)
-class Mask:
-    """Replace the tokens by the tokenizer's mask token."""
-
-    def __call__(
-        self, ids: Int[Tensor, " token"], keep: Bool[Tensor, " token"], fillers: Fillers
-    ) -> tuple[Int[Tensor, " left"], Int[Tensor, " left"]]:
-        return _replace(ids, keep, "mask", fillers.mask)
+    def __call__(self, row: Row, keep: Pattern) -> Row:
+        ids, types = (tuple(compress(values, keep)) for values in (row.ids, row.types))
+        return Row(ids, types, tuple(compress(row.special, keep)))
 
 
 @dataclass(frozen=True)
-class Pad:
-    """Replace the tokens by the padding token, which the model still attends to (AttCAT's choice).
-
-    Models that look for padding by id then see more than a blank: RoBERTa, XLM-R and MPNet give it no position, and a
-    decoder whose last token is replaced reads the one before. Curves refuse it for them.
+class Replace:
+    """Put another token in the place of each: the mask token, or (AttCAT's choice) the padding token, which the model
+    still attends to.
     """
 
-    def __call__(
-        self, ids: Int[Tensor, " token"], keep: Bool[Tensor, " token"], fillers: Fillers
-    ) -> tuple[Int[Tensor, " left"], Int[Tensor, " left"]]:
-        return _replace(ids, keep, "pad", fillers.pad)
+    name: str
+    filler: int
+    shortens: bool = False
+
+    def __call__(self, row: Row, keep: Pattern) -> Row:
+        ids = tuple(token if kept else self.filler for token, kept in zip(row.ids, keep, strict=True))
+        return replace(row, ids=ids)
 
 
-def _replace(ids: Tensor, keep: Tensor, name: str, filler: int | None) -> tuple[Tensor, Tensor]:
-    if filler is None:
-        raise BadSetting("replacement token", name, f"one that this tokenizer has, and it has no {name} token")
-    return torch.where(keep, ids, filler), torch.arange(len(ids), device=ids.device)
+@dataclass(frozen=True)
+class Fill:
+    """Set pixels to one colour: what the model reads as black, or the mean of each channel of the image."""
 
+    name: str
+    colour: tuple[float, ...] | None  # of each channel; None: the image's own mean
+    shortens: bool = False
 
-PERTURBATIONS: Mapping[str, Perturbation] = {"delete": Delete(), "mask": Mask(), "pad": Pad()}
+    def __call__(self, row: Row, keep: Pattern) -> Row:
+        if row.image is None:
+            raise TypeError(f"{self.name} fills pixels, and this row has no image")
+        pixels = row.image.pixels
+        gone = ~torch.from_numpy(keep).to(pixels.device).view(pixels.shape[1:])
+        colour = self._mean(pixels) if self.colour is None else pixels.new_tensor(self.colour)
+        filled = torch.where(gone, colour[:, None, None], pixels)
+        return replace(row, image=replace(row.image, pixels=filled))
+
+    def _mean(self, pixels: Tensor) -> Tensor:
+        return pixels.double().mean((1, 2)).to(pixels.dtype)

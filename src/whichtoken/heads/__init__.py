@@ -1,4 +1,4 @@
-"""Head statistics for Mask-LRP: parsed corpora, counting, and head masks. Models are read in models/heads.py."""
+"""Head statistics for Mask-LRP: parsed corpora, counting, and head masks. `build` reads models."""
 
 from whichtoken.heads.conllu import read_conllu
 from whichtoken.heads.count import Tally, align, kept

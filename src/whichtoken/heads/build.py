@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from whichtoken.atomic_write import check_writable
-from whichtoken.core.objectives import any_goal
+from whichtoken.core.objectives import anything
 from whichtoken.core.trace import Site, needs
 from whichtoken.data import count_examples
 from whichtoken.errors import BadInput, BadSetting, NotFinite
@@ -120,7 +120,7 @@ def _count(subject: Subject, sentences: Sequence[Sentence], counted: _Counted) -
 def _documents(subject: Subject, sentences: Sequence[Sentence]) -> list[Document | None]:
     """Cut to what the model reads; None for a sentence without tokens."""
     try:
-        return list(subject.encode([sentence.text for sentence in sentences], any_texts=True))
+        return list(subject.encode([(sentence.text,) for sentence in sentences]))
     except BadInput:  # of one of them, which only asking for each alone can tell
         return [None] if len(sentences) == 1 else [d for one in sentences for d in _documents(subject, [one])]
 
@@ -133,7 +133,7 @@ def _fits(subject: Subject, rows: int, longest: int) -> bool:
 def _pointers(subject: Subject, documents: Sequence[Document]) -> np.ndarray[Any, Any]:
     """batch layer head query: for each token where each head looks. Padding is 0 in a trace, so it never wins."""
     batch = subject.batch([window_row(document, document.windows[0]) for document in documents])
-    trace = capture(subject, batch, any_goal, needs("attention"))
+    trace = capture(subject, batch, anything, needs("attention"))
     found = torch.stack([strongest(layer) for layer in trace.value(Site.ATTENTION)], 1)
     return found.cpu().numpy()
 

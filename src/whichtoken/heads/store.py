@@ -1,20 +1,16 @@
 """Head masks as JSON files, and as strings. No torch."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 from whichtoken.atomic_write import write_whole
+from whichtoken.decode import decode_record, parse_json, read_json
 from whichtoken.errors import BadArtifact, BadSetting
-from whichtoken.heads.mask import HeadMask, HeadStatistics, Relation
-from whichtoken.heads.rule import HeadRule
-from whichtoken.settings import has_type
+from whichtoken.heads.mask import HeadMask
 
 SCHEMA = 1  # raised when a field changes its meaning
-
-_T = TypeVar("_T")
 
 
 def save_heads(mask: HeadMask, path: str | Path) -> Path:
@@ -29,13 +25,9 @@ def read_heads(path: str | Path) -> HeadMask:
     if not isinstance(path, str | Path):
         raise BadSetting("path", type(path).__name__, "the path of a stored head mask")
     where = Path(path).expanduser()
+    found = read_json(where)
     try:
-        text = where.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "not UTF-8") or error
-        raise BadArtifact(f"{where} cannot be read: {reason}") from error
-    try:
-        return from_json(text)
+        return _decoded(found)
     except BadArtifact as error:
         raise BadArtifact(f"{where}: {error}") from error
 
@@ -48,14 +40,11 @@ def to_json(mask: HeadMask) -> str:
 
 
 def from_json(text: str) -> HeadMask:
-    try:
-        found = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise BadArtifact(f"expected the JSON of one HeadMask, found {text[:40]!r}: {error}") from error
-    made = (found.pop("record", None), found.pop("schema", None)) if isinstance(found, dict) else (None, None)
-    if made != ("HeadMask", SCHEMA):
-        raise BadArtifact(f"expected a HeadMask of schema {SCHEMA}, found {made[0]} of schema {made[1]}")
-    mask = _made(HeadMask, found, {"rule": _rule, "statistics": _statistics})
+    return _decoded(parse_json(text, "the JSON of one HeadMask"))
+
+
+def _decoded(found: Any) -> HeadMask:
+    mask = decode_record(HeadMask, found, SCHEMA)
     grids: dict[str, Any] = {"syntactic": mask.syntactic, "positional": mask.positional, "added": mask.added}
     shape = (len(mask.syntactic), len(mask.syntactic[0]) if mask.syntactic else 0)
     if mask.statistics is not None:
@@ -65,38 +54,3 @@ def from_json(text: str) -> HeadMask:
         if 0 in shape or len(grid) != shape[0] or any(len(row) != shape[1] for row in grid):
             raise BadArtifact(f"HeadMask: {name} has not one value for each of {shape[0]} x {shape[1]} heads")
     return mask
-
-
-def _rule(found: Any) -> HeadRule:
-    return _made(HeadRule, found)
-
-
-def _statistics(found: Any) -> HeadStatistics | None:
-    return None if found is None else _made(HeadStatistics, found, {"relations": _relations})
-
-
-def _relations(found: Any) -> tuple[Relation, ...]:
-    if not isinstance(found, list):
-        raise BadArtifact(f"HeadStatistics: relations is {found!r:.60}, expected a list")
-    return tuple(_made(Relation, one) for one in found)
-
-
-def _made(cls: type[_T], found: Any, parts: Mapping[str, Any] | None = None) -> _T:
-    """`parts`: how fields are read that are not plain values."""
-    hints = get_type_hints(cls)
-    if not isinstance(found, dict) or set(found) != set(hints):
-        wrong = sorted(set(found) ^ set(hints)) if isinstance(found, dict) else f"in {found!r:.60}"
-        raise BadArtifact(f"{cls.__name__}: fields {wrong} are missing or not known")
-    values = {name: (parts or {}).get(name, _frozen)(value) for name, value in found.items()}
-    for name, value in values.items():
-        if not has_type(value, hints[name]):
-            raise BadArtifact(f"{cls.__name__}: {name} is {value!r:.60}, expected {hints[name]}")
-    return cls(**values)
-
-
-def _refuse(constant: str) -> None:
-    raise BadArtifact(f"a HeadMask holds {constant}; numbers must be finite")
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -1,7 +1,7 @@
 """Faithfulness metrics: pure functions of curves, those of one curve with direction and range. No torch, no numpy."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -24,13 +24,10 @@ class Metric:
     measure: Callable[[Curve], float]
 
 
-def aopc(curve: Curve, absolute: bool = False) -> float:
-    """Area over the perturbation curve: the mean drop of the probability over the steps.
-
-    `absolute`: the mean of |p0 - p|, as AttCAT's code has it; a rise then counts as a drop.
-    """
+def aopc(curve: Curve) -> float:
+    """Area over the perturbation curve: the mean drop of the probability over the steps."""
     changes = _changes(curve, "aopc")
-    return sum(map(abs, changes) if absolute else changes) / len(changes)
+    return sum(changes) / len(changes)
 
 
 def log_odds(curve: Curve) -> float:
@@ -137,18 +134,18 @@ WIDER: Mapping[str, Wider] = {
             "0 to 1",
         ),
         Wider(
-            "pooled-auc",
-            "Han et al., UAI 2025 (deduced)",
-            "area under the mean curve of AOPC or log-odds, all methods scaled together",
-            "higher",
-            "0 to 0.8",
-        ),
-        Wider(
             "kendall",
             "Qiang et al., NeurIPS 2022",
             "tau between the explanations of two classes; costs a second explanation",
             "lower",
             "-1 to 1",
+        ),
+        Wider(
+            "precision",
+            "Qiang et al., NeurIPS 2022; Song et al. 2023",
+            "tokens of the true answer among the k highest: their number, and their share of all",
+            "higher",
+            "up to the length of an answer; 0 to 1",
         ),
         Wider("agreement", "Kendall 1938", "tau-b between methods", "", "-1 to 1"),
     )
@@ -160,32 +157,6 @@ def per_step(curve: Curve, metric: StepMetric) -> tuple[float, ...]:
     start, _ = _steps(curve)
     change = _change(metric)
     return tuple(change(start, p) for p in curve.probability)
-
-
-def pooled_minmax_auc(curves_by_method: Mapping[str, Sequence[Curve]], metric: StepMetric) -> dict[str, float]:
-    """The areas of Contrast-CAT's Table 1, as deduced from its figures: neither paper nor code says how they scale.
-
-    Each method's mean curve over the texts, without the whole text; all of them scaled to 0..1 by the smallest and the
-    largest value of any method and step; trapezoids 0.1 wide. Nine steps give 0 to 0.8. An area depends on which
-    methods it is compared with.
-    """
-    _check_pool(curves_by_method)
-    means = {
-        method: [sum(step) / len(step) for step in zip(*(_changes(curve, metric) for curve in curves), strict=True)]
-        for method, curves in curves_by_method.items()
-    }
-    if len({value for mean in means.values() for value in mean}) == 1:
-        raise UsageError(f"{metric} is the same for all methods and steps, which no scale tells apart; give more texts")
-    return scaled_areas(means)
-
-
-def scaled_areas(means: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Areas under mean curves that are scaled together; 0 for all where nothing differs."""
-    low, high = min(map(min, means.values())), max(map(max, means.values()))
-    scale = (high - low) or 1.0
-    return {
-        method: sum(0.1 * (a + b - 2 * low) / (2 * scale) for a, b in pairwise(mean)) for method, mean in means.items()
-    }
 
 
 def normalised(value: float, lower: float, upper: float) -> float | None:
@@ -234,16 +205,3 @@ def _eraser(curve: Curve, metric: str, order: Order) -> Curve:
             f"order {curve.order!r}; degrade with those"
         )
     return curve
-
-
-def _check_pool(curves_by_method: Mapping[str, Sequence[Curve]]) -> None:
-    if not curves_by_method or not all(curves_by_method.values()):
-        counted = {name: len(curves) for name, curves in curves_by_method.items()}
-        raise UsageError(f"every method needs the curve of at least one text; found {counted}")
-    curves = [curve for several in curves_by_method.values() for curve in several]
-    if len(lengths := {len(curve.removed) - 1 for curve in curves}) > 1:
-        raise UsageError(f"curves of {sorted(lengths)} steps have no mean; leave out texts too short for all the steps")
-    if len(made := {(curve.order, curve.perturbation, curve.grid, curve.level) for curve in curves}) > 1:
-        raise UsageError(f"curves of {sorted(made)} have no common scale; give those of one order and protocol")
-    if len({tuple(sorted(curve.key for curve in several)) for several in curves_by_method.values()}) > 1:
-        raise UsageError("the methods' curves are of different texts; give the curves of the same texts for each")

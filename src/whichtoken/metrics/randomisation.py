@@ -18,16 +18,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from whichtoken._explain import explain_each
 from whichtoken.core.registry import chosen_methods
 from whichtoken.core.trace import Ask, Method
-from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.explaining import explain
+from whichtoken.errors import BadInput, BadSetting
 from whichtoken.heads import HeadMask
 from whichtoken.metrics.ranks import kendall
-from whichtoken.models import Subject, Task, as_inputs
+from whichtoken.models import Subject
 from whichtoken.records import Attribution
 from whichtoken.references.build import build_references
-from whichtoken.reproduce.ablations import ladder
+from whichtoken.targets import Target
+from whichtoken.tasks import task_for
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def randomised(subject: Subject, n_blocks: int, seed: int = 0) -> Subject:
 
 def sanity_check(
     subject: Subject,
-    texts: Iterable[str | tuple[str, str]],
+    texts: Iterable[Any],
     methods: Iterable[str | Method],
     seed: int = 0,
     depths: Sequence[int] | None = None,
@@ -74,10 +75,9 @@ def sanity_check(
     its own activations. A text whose tokens all score the same has no ranking and does not count.
     """
     _check_subject(subject)
-    if subject.task is not Task.TEXTS:
-        raise UsageError(f"{subject.title} does not classify texts, and sanity_check is for models that do")
+    task = task_for(subject)
     _check_seed(seed)
-    inputs, chosen = list(as_inputs(texts)), chosen_methods(methods)
+    inputs, chosen = list(task.inputs(texts)), chosen_methods(methods)
     if not inputs:
         raise BadInput("there are no texts; a sanity check needs some")
     wanted = (0, *ladder(len(subject.blocks)), len(subject.blocks) + 1) if depths is None else tuple(depths)
@@ -85,18 +85,25 @@ def sanity_check(
         _check_n_blocks(subject, n_blocks)
     for mask in (mask for method in chosen.values() for mask in _masks(method).values()):
         subject.check_heads(mask)
-    labels = [found["random"].label for found in explain(subject, inputs, ["random"])]
-    before = _scores(subject, inputs, labels, chosen)
+    targets = [found["random"].target for found in explain_each(subject, inputs, ["random"], long=task.bench_long)]
+    before = _scores(subject, inputs, targets, chosen)
     if not any(len(scores) > 1 for scores in next(iter(before.values()))):
         raise BadInput("no text has two content tokens or more, so there is nothing to rank; give longer texts")
     found: dict[tuple[str, int], Sanity] = {}
     for n_blocks in wanted:
-        after = _scores(randomised(subject, n_blocks, seed), inputs, labels, chosen)
+        after = _scores(randomised(subject, n_blocks, seed), inputs, targets, chosen)
         for key in chosen:
             pairs = [(a, b) for a, b in zip(before[key], after[key], strict=True) if len(set(a)) > 1]
             tau = fmean(kendall(a, b) for a, b in pairs) if pairs else None
             found[key, n_blocks] = Sanity(key, n_blocks, tau, len(pairs))
     return [found[key, n_blocks] for key in chosen for n_blocks in wanted]
+
+
+def ladder(n_layers: int) -> tuple[int, ...]:
+    """1 to all; of more than 8 layers only every second one."""
+    if n_layers <= 8:
+        return tuple(range(1, n_layers + 1))
+    return tuple(sorted({1, *range(2, n_layers + 1, 2), n_layers}))
 
 
 def _last_parameters(subject: Subject, n_blocks: int) -> list[tuple[str, nn.Parameter]]:
@@ -123,7 +130,7 @@ def _redraw(parameter: nn.Parameter, key: str) -> None:
 
 
 def _scores(
-    subject: Subject, inputs: Sequence[Any], labels: Sequence[str], chosen: Mapping[str, Method]
+    subject: Subject, inputs: Sequence[Any], targets: Sequence[Target], chosen: Mapping[str, Method]
 ) -> dict[str, list[list[float]]]:
     """For each method, by the name that the caller gave it, and each input the scores of the content tokens."""
     if any(Ask.REFERENCES in method.needs.asks for method in chosen.values()):
@@ -131,12 +138,16 @@ def _scores(
         library = build_references(subject, inputs, rule="random", min_tokens=1, layers="all", dtype=dtype)
         subject = subject.with_references(library)
     fitted = {key: _fitted(method, subject) for key, method in chosen.items()}
-    results: dict[int, dict[str, Attribution]] = {}
-    for label in dict.fromkeys(labels):
-        rows = [row for row, own in enumerate(labels) if own == label]
-        of_label = explain(subject, [inputs[row] for row in rows], fitted.values(), target=label)
-        results.update(zip(rows, of_label, strict=True))
-    return {key: [_content(results[row][m.label]) for row in range(len(inputs))] for key, m in fitted.items()}
+    task, results = task_for(subject), dict[int, dict[str, Attribution]]()
+    for target in dict.fromkeys(targets):
+        rows = [row for row, own in enumerate(targets) if own == target]
+        found = explain_each(subject, [inputs[row] for row in rows], fitted.values(), target, task.bench_long)
+        results.update(zip(rows, found, strict=True))
+
+    def content(record: Attribution) -> list[float]:
+        return [unit.score for unit in task.units(record, "token")]
+
+    return {key: [content(results[row][m.label]) for row in range(len(inputs))] for key, m in fitted.items()}
 
 
 def _fitted(method: Method, subject: Subject) -> Method:
@@ -151,10 +162,6 @@ def _masks(method: Method) -> dict[str, HeadMask]:
 
 def _bound(mask: HeadMask, subject: Subject) -> HeadMask:
     return replace(mask, model=subject.title, fingerprint=subject.fingerprint())
-
-
-def _content(found: Attribution) -> list[float]:
-    return [score for score, sequence in zip(found.scores, found.sequences, strict=True) if sequence is not None]
 
 
 def _check_subject(subject: Subject) -> None:

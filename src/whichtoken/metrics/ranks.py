@@ -1,7 +1,7 @@
 """Metrics of how scores rank tokens: pure functions of scores. No torch."""
 
 from collections.abc import Collection, Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,32 +11,25 @@ from whichtoken.errors import BadSetting, UsageError
 Scores: TypeAlias = Sequence[float]  # of the tokens of one text
 
 
-def kendall(a: Scores, b: Scores, on: Literal["scores", "order"] = "scores") -> float:
+def kendall(a: Scores, b: Scores) -> float:
     """Kendall's tau-b of two methods' scores of the same tokens: 1 for the same ranking, -1 for the reverse.
 
     0.0 if either gives all tokens the same score: it ranks nothing, so there is nothing to agree with (tau would be
     0/0, and records hold no NaN).
-
-    `on="order"`: tau of the two lists of token positions, highest score first, as AttCAT's and Contrast-CAT's code has
-    it. That is no rank correlation, for it asks whether the positions rise and fall together down the two lists: the
-    reverse ranking gives about 0 instead of -1, and a tau-b of 0.93 becomes 0.5 or less. For their tables only.
     """
-    if on not in ("scores", "order"):
-        raise BadSetting("on", on, "'scores', the rank correlation, or 'order', what AttCAT's code computes")
-    table = _table([a, b])
-    return _tau(table if on == "scores" else np.argsort(-table, axis=1, kind="stable").astype(np.float64))[0][1]
+    return _tau(score_table([a, b]))[0][1]
 
 
 def agreement(scores: Sequence[Scores]) -> tuple[tuple[float, ...], ...]:
     """Kendall's tau-b between all methods, one row of scores each; 0.0 for one that ranks nothing, as in `kendall`."""
-    return _tau(_table(scores)) if scores else ()
+    return _tau(score_table(scores)) if scores else ()
 
 
 def precision_at_k(scores: Scores, gold_positions: Collection[int], k: int = 20) -> int:
     """How many gold positions are among the k highest scores, ties by position: a count, as AttCAT reports it."""
     if k < 1:
         raise BadSetting("k", k, "1 or more")
-    row = _table([scores])[0]
+    row = score_table([scores])[0]
     if outside := sorted(position for position in gold_positions if not 0 <= position < len(row)):
         raise UsageError(f"gold positions {outside} are not among the {len(row)} tokens; count them from 0")
     return len(set(np.argsort(-row, kind="stable")[:k].tolist()) & set(gold_positions))
@@ -52,7 +45,8 @@ def recall_at_k(counts: Sequence[int], span_lengths: Sequence[int]) -> float:
     return sum(counts) / sum(span_lengths)
 
 
-def _table(scores: Sequence[Scores]) -> NDArray[np.float64]:
+def score_table(scores: Sequence[Scores]) -> NDArray[np.float64]:
+    """One row for each method; UsageError if these cannot be ranked together."""
     if len(lengths := {len(row) for row in scores}) > 1:
         raise UsageError(f"scores of {sorted(lengths)} tokens cannot be compared; give those of the same tokens")
     table = np.asarray(scores, dtype=np.float64)

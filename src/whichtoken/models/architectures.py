@@ -1,9 +1,12 @@
-"""The table of supported architectures. To add one, add a row here and a tiny model to `tests/tiny.py`."""
+"""The tables of supported architectures and heads. To add one, add a row here and a tiny model to `tests/tiny.py`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from whichtoken.errors import UnsupportedModel
 
@@ -54,7 +57,7 @@ class Architecture:
     norm: str | None = "attention.output.LayerNorm"  # the norm that follows it and the residual; None: norms come first
     scale: str | None = None  # module, below a block, that scales what the projection gives
     feed_forward: str = "output.dense"  # module, below a block, whose output its second residual adds
-    images: bool = False
+    reads: Literal["tokens", "pixels"] = "tokens"
     image_sizes: Literal["own", "any"] = "own"  # of the configuration only, or any number of patches
 
 
@@ -69,7 +72,7 @@ _DECODER = Architecture(
     feed_forward="mlp",
 )
 _VISION = Architecture(
-    ("embeddings",), r"layers\.\d+", projection="attention.o_proj", norm=None, feed_forward="mlp", images=True
+    ("embeddings",), r"layers\.\d+", projection="attention.o_proj", norm=None, feed_forward="mlp", reads="pixels"
 )
 _DINOV2 = replace(
     _VISION,
@@ -131,6 +134,73 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "vit": _VISION,
     "xlm-roberta": replace(_ENCODER, positions_after_padding=True),
 }
+
+
+@dataclass(frozen=True)
+class Head:
+    """What stands on the body of a model: what it is for, and what it returns."""
+
+    what: str  # in messages
+    auto_class: str  # of transformers, that loads such a model
+    logits: Callable[[Any, Tensor], Tensor | None]  # of a model's output and the batch's mask
+    labels: Callable[[Any], tuple[str, ...]]  # of a configuration
+    pools: bool = True  # it reads pooled positions, rather than every token
+
+    def read(self, model: Any, output: Any, mask: Tensor) -> Tensor:
+        """Logits, batch first; UnsupportedModel if this model has another head."""
+        found = self.logits(output, mask)
+        if found is None or (self.pools and found.shape != (len(mask), model.config.num_labels)):
+            gives = "no logits" if found is None else f"logits of shape {tuple(found.shape)}"
+            kind = self.auto_class.removeprefix("AutoModelFor").removesuffix("Classification").lower()
+            wanted = f"a {kind}-classification head ({self.auto_class})"
+            raise UnsupportedModel(f"{type(model).__name__} gives {gives}; whichtoken needs {wanted}")
+        return found
+
+
+def _class_logits(output: Any, mask: Tensor) -> Tensor | None:
+    found: Tensor | None = getattr(output, "logits", None)
+    return found
+
+
+def _span_logits(output: Any, mask: Tensor) -> Tensor | None:
+    """batch 2 token: of starts and of ends. Padding is no answer."""
+    ends = torch.stack([output.start_logits, output.end_logits], 1)
+    return ends.masked_fill(~mask[:, None], torch.finfo(ends.dtype).min)
+
+
+def _class_labels(config: Any) -> tuple[str, ...]:
+    return tuple(str((config.id2label or {}).get(i, f"LABEL_{i}")) for i in range(config.num_labels))
+
+
+def _span_labels(config: Any) -> tuple[str, ...]:
+    return ("answer",)  # a configuration has two labels then, which mean nothing
+
+
+_TEXT_CLASSES = Head(
+    "a classifier with its tokenizer", "AutoModelForSequenceClassification", _class_logits, _class_labels
+)
+_IMAGE_CLASSES = Head(
+    "an image classifier with its image processor", "AutoModelForImageClassification", _class_logits, _class_labels
+)
+
+HEADS: Mapping[str, Head] = {  # by what the names of their classes hold
+    "ForSequenceClassification": _TEXT_CLASSES,
+    "ForImageClassification": _IMAGE_CLASSES,
+    "ForQuestionAnswering": Head(
+        "a model that answers questions, with its tokenizer",
+        "AutoModelForQuestionAnswering",
+        _span_logits,
+        _span_labels,
+        pools=False,
+    ),
+}
+
+
+def head_named(names: Iterable[str], architecture: Architecture | None) -> Head:
+    """By names of classes; what no row knows counts as a classifier, and is refused when it gives no logits."""
+    found = (head for name in names for part, head in HEADS.items() if part in name)
+    pixels = architecture is not None and architecture.reads == "pixels"
+    return next(found, _IMAGE_CLASSES if pixels else _TEXT_CLASSES)
 
 
 def architecture_of(model: Any) -> Architecture:

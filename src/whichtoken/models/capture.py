@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from whichtoken.core.objectives import AnyGoal, Goal, SpanGoal
+from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, Trace
 from whichtoken.errors import UnsupportedModel, UsageError
 from whichtoken.lrp import RuleSet, propagating, spread
@@ -23,7 +23,7 @@ from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
 from whichtoken.models.subject import Subject
 
-Choose = Callable[[Tensor], AnyGoal]  # from logits to what is explained
+Choose = Callable[[Tensor], Objective]  # from logits to what is explained
 
 
 def capture(
@@ -47,16 +47,17 @@ def capture(
     runs: list[_Run] = []
     for rules, sites in [*plain, *under.items()]:
         runs.append(_run(asked, frozenset() if runs else needs.values, sites, rules))
-        asked = replace(asked, choose=lambda logits: runs[0].goal)
+        asked = replace(asked, choose=lambda logits: runs[0].objective)
+    objective = runs[0].objective
     return Trace(
         ids=batch.ids,
         mask=batch.mask,
         special=batch.special,
-        readout=subject.readout(batch, runs[0].goal),
+        readout=objective.readout(batch).to(subject.model.dtype),
         logits=runs[0].logits,
-        target=runs[0].goal.scalar(runs[0].logits),
-        label=runs[0].goal.toward,
-        span=_span(runs[0].goal),
+        target=objective.scalar(runs[0].logits),
+        label=objective.label(batch),
+        span=objective.span(),
         values=runs[0].values,
         grads=runs[0].grads if plain else {},
         relevances={
@@ -66,10 +67,6 @@ def capture(
         },
         grid=batch.grid,
     )
-
-
-def _span(goal: AnyGoal) -> Tensor | None:
-    return torch.stack([goal.start, goal.end], -1) if isinstance(goal, SpanGoal) else None
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class _Run:
     """What one forward and one backward gave; under rules, `grads` is relevance."""
 
     logits: Tensor
-    goal: AnyGoal
+    objective: Objective
     values: dict[Site, tuple[Tensor, ...]]
     grads: dict[Site, tuple[Tensor, ...]]
 
@@ -102,7 +99,7 @@ def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: 
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
-        if Site.PIXELS in grads and subject.architecture.images:
+        if Site.PIXELS in grads and asked.batch.pixels is not None:
             stack.enter_context(_pixel_leaf(subject, seen))
         else:
             stack.enter_context(_leaf(subject.embeddings, seen, asked.embeddings))
@@ -122,13 +119,13 @@ def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: 
         with nullcontext() if rules is None else propagating(subject.model, rules):
             logits = subject.forward(asked.batch)
         found = _found(seen, tap, interior)
-        _check_found(subject, found, sites, len(tap.possible) if tapping else None)
-        goal = asked.choose(logits)
-        back = _back(goal, logits, {site: found[site] for site in sorted(grads)}, rules)
+        _check_found(asked, found, sites, len(tap.possible) if tapping else None)
+        objective = asked.choose(logits)
+        back = _back(objective, logits, {site: found[site] for site in sorted(grads)}, rules)
     tidy = _Tidy(asked.batch.mask, tuple(tap.possible))
     return _Run(
         logits.detach(),
-        goal,
+        objective,
         {site: tidy.values(site, found[site]) for site in values},
         {site: tidy.grads(site, back[site]) for site in grads},
     )
@@ -216,14 +213,15 @@ def _found(seen: _Seen, tap: Tap, interior: Interior) -> dict[Site, tuple[Tensor
 
 
 def _check_found(
-    subject: Subject, found: dict[Site, tuple[Tensor, ...]], sites: frozenset[Site], tapped_blocks: int | None
+    asked: _Asked, found: dict[Site, tuple[Tensor, ...]], sites: frozenset[Site], tapped_blocks: int | None
 ) -> None:
-    """Refuse a model that goes round the hooks: a pass that was not seen whole gives wrong numbers."""
+    """Refuse a model that bypasses the hooks: a pass that was not seen whole gives wrong numbers."""
+    subject = asked.subject
     name, layers = type(subject.model).__name__, subject.n_layers
     if tapped_blocks not in (None, layers):
         raise UnsupportedModel(f"{name}: the attention of {tapped_blocks} blocks was intercepted, of {layers} expected")
     norms = 0 if subject.architecture.norm is None else layers
-    images = int(subject.architecture.images)
+    images = int(asked.batch.pixels is not None)
     wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.NORM: norms, Site.PIXELS: images}
     for site in sorted(sites):
         expected = wanted.get(site, layers)
@@ -245,13 +243,18 @@ def _check_pixels(needs: Needs, embeddings: Tensor | None) -> None:
 _Tensors = dict[Site, tuple[Tensor, ...]]
 
 
-def _back(goal: AnyGoal, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
+def _back(objective: Objective, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
     """Gradients; under rules, relevance."""
-    if rules is None or rules.carries == "gradient" or goal.against is None:
-        return _gradients(goal.scalar(logits), tensors, rules)
-    # Relevance that sums to 0 would be scaled to nothing by rules that conserve: each class by itself.
-    toward, against = (_gradients(Goal(c).scalar(logits), tensors, rules) for c in (goal.toward, goal.against))
-    return {site: tuple(a - b for a, b in zip(toward[site], against[site], strict=True)) for site in tensors}
+    terms = objective.terms()
+    if rules is None or rules.carries == "gradient" or len(terms) == 1:
+        return _gradients(objective.scalar(logits), tensors, rules)
+    found = [(sign, _gradients(term.scalar(logits), tensors, rules)) for sign, term in terms]
+    return {
+        site: tuple(
+            torch.stack([sign * of_term[site][i] for sign, of_term in found]).sum(0) for i in range(len(tensors[site]))
+        )
+        for site in tensors
+    }
 
 
 def _gradients(target: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:

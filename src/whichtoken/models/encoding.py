@@ -1,6 +1,6 @@
 """Texts to model inputs: tokenizing, the rules for long texts, and padded batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from whichtoken.core.rows import Row
 from whichtoken.errors import BadInput
 from whichtoken.words import Span
 
@@ -31,15 +32,6 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One sequence that the model sees."""
-
-    ids: tuple[int, ...]
-    types: tuple[int, ...]
-    special: tuple[bool, ...]
-
-
-@dataclass(frozen=True)
 class Batch:
     """Rows, padded on the right; or images, whose tokens have no ids."""
 
@@ -55,15 +47,6 @@ class Batch:
         ids, mask, types, special = (x[row][tokens] for x in (self.ids, self.mask, self.types, self.special))
         pixels = None if self.pixels is None else self.pixels[row : row + 1].expand(len(tokens), -1, -1, -1)
         return Batch(ids, mask, types, special, pixels)
-
-
-def as_inputs(inputs: object) -> Iterable[Any]:
-    """What can be a list of texts, or BadInput."""
-    if isinstance(inputs, str):
-        raise BadInput(f"inputs is one string, {inputs[:40]!r}; put it in a list: [text]")
-    if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
-        raise BadInput(f"inputs is {inputs!r:.40}; expected a list of strings, or of pairs of strings")
-    return inputs
 
 
 def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first: int = 0) -> list[Document]:
@@ -93,7 +76,7 @@ def _document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit") ->
     for sequence in range(len(texts)):
         if sequence not in sequences:
             found = texts[sequence]
-            raise BadInput(f"input {number}: the tokenizer finds no token in {found!r:.40}; remove it")
+            raise BadInput(f": the tokenizer finds no token in {found!r:.40}; remove it", index=number)
     windows = fit(number, sequences)
     reached = {position for window in windows for position in window}
     return Document(
@@ -125,21 +108,25 @@ class Fit:
         counts, room = [len(text) for text in texts], self.limit - len(special)
         if sum(counts) <= room:
             return (tuple(range(len(sequences))),)
-        too_long = f"input {number} has {len(sequences)} tokens, the model takes {self.limit}"
+        too_long = f"has {len(sequences)} tokens, the model takes {self.limit}"
         if room < len(counts):
-            raise BadInput(f"{too_long}, and its {len(special)} special tokens leave no room for words")
+            raise BadInput(f"{too_long}, and its {len(special)} special tokens leave no room for words", index=number)
         if self.long == "error":
-            raise BadInput(f"{too_long}; shorten it, or use long='truncate' or 'window'")
+            raise BadInput(f"{too_long}; shorten it, or use long='truncate' or 'window'", index=number)
         longer = counts.index(max(counts)) if self.only is None else self.only
         width = room - (sum(counts) - counts[longer])
         if self.only is not None and width < 1:
-            raise BadInput(f"{too_long}, and its question leaves no room for the context; shorten the question")
+            raise BadInput(
+                f"{too_long}, and its question leaves no room for the context; shorten the question", index=number
+            )
         if self.long == "truncate":
             left = _longest_first(counts, room) if self.only is None else [counts[0], width]
             kept = [text[len(text) - n :] if self.from_left else text[:n] for text, n in zip(texts, left, strict=True)]
             return (tuple(sorted([*special, *(i for part in kept for i in part)])),)
         if width < 1:
-            raise BadInput(f"{too_long}, and the shorter of its texts leaves no room; use long='truncate'")
+            raise BadInput(
+                f"{too_long}, and the shorter of its texts leaves no room; use long='truncate'", index=number
+            )
         others = [*special, *(i for text in texts if text is not texts[longer] for i in text)]
         last = counts[longer] - width
         starts = [*range(0, last, max(1, width // 2)), last]  # each token but the outermost is seen about twice
@@ -162,26 +149,29 @@ def window_row(document: Document, window: Sequence[int]) -> Row:
     )
 
 
-def image_rows(pixels: Float[Tensor, "batch channel row column"], grid: tuple[int, int], n_prefix: int) -> Batch:
-    """Tokens that every image has (of class, distillation, registers), then the patches."""
-    ids = torch.zeros(len(pixels), n_prefix + grid[0] * grid[1], dtype=torch.long, device=pixels.device)
-    special = torch.zeros_like(ids, dtype=torch.bool)
-    special[:, :n_prefix] = True
-    return Batch(ids, torch.ones_like(special), ids, special, pixels, grid)
-
-
-def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
-    longest = max(len(row.ids) for row in rows)
+def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device, dtype: torch.dtype) -> Batch:
+    """`dtype`: of pixels; images in one batch have one size."""
+    longest = max(map(len, rows))
 
     def padded(values: Iterable[Sequence[int]], filler: int) -> Tensor:
         return torch.tensor([[*v, *[filler] * (longest - len(v))] for v in values], device=device)
 
+    images = [row.image for row in rows if row.image is not None]
     return Batch(
         ids=padded((row.ids for row in rows), pad_id),
-        mask=padded(([1] * len(row.ids) for row in rows), 0).bool(),
+        mask=padded(([1] * len(row) for row in rows), 0).bool(),
         types=padded((row.types for row in rows), 0),
         special=padded((row.special for row in rows), 0).bool(),
+        pixels=torch.stack([image.pixels for image in images]).to(device, dtype) if images else None,
+        grid=images[0].grid if images else None,
     )
+
+
+def row_of(batch: Batch, row: int) -> Row:
+    """A row as it was before it was padded; of an image, without its pixels."""
+    real = batch.mask[row]
+    ids, types, special = (values[row][real].tolist() for values in (batch.ids, batch.types, batch.special))
+    return Row(tuple(ids), tuple(types), tuple(special))
 
 
 def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[list[int]]:

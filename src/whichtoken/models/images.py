@@ -54,10 +54,17 @@ def prepare(subject: Subject, images: Sequence[Any], first: int = 0) -> list[Pre
     found: dict[int, Tensor] = {}
     pictures: dict[int, Any] = {}
     for number, (image, source) in enumerate(zip(images, sources, strict=True)):
-        if isinstance(image, Tensor):
-            found[number] = _checked_tensor(subject, image, source)
-        else:
-            pictures[number] = as_picture(image, source, _mode(subject))
+        try:
+            if isinstance(image, Tensor):
+                found[number] = _checked_tensor(subject, image, source)
+            elif isinstance(image, str) and _on_disk(image) is None:
+                wanted = f"{subject.title} classifies images, not texts; give an image"
+                raise BadInput(f": there is no such file, and {wanted}", place=source)
+            else:
+                pictures[number] = as_picture(image, source, _mode(subject))
+        except BadInput as error:
+            error.index = first + number
+            raise
     if pictures:
         found.update(zip(pictures, _processed(subject, list(pictures.values())), strict=True))
     return [Prepared(source, found[number]) for number, source in enumerate(sources)]
@@ -72,14 +79,17 @@ def as_picture(image: Any, source: str, mode: str = "RGB") -> Any:
         return _flat(_from_array(image, source), mode)
     if isinstance(image, Image.Image):
         return _decoded(image, source, mode)
+    if isinstance(image, BytesIO):
+        return _decoded(Image.open(image, formats=["PNG"]), source, mode)
     if not isinstance(image, str | Path):
         kinds = f"a file, a PIL image, an array or a tensor ({PREPARED})"
-        raise BadInput(f"{source} is a {type(image).__name__}; expected {kinds}")
-    path = Path(image).expanduser()
-    if not path.is_file():
-        raise BadInput(f"{source}: {'this is a folder' if path.is_dir() else 'there is no such file'}; give an image")
+        raise BadInput(f"is a {type(image).__name__}; expected {kinds}", place=source)
+    path = _on_disk(image)
+    if path is None or not path.is_file():
+        found = "there is no such file" if path is None else "this is a folder"
+        raise BadInput(f": {found}; give an image", place=source)
     if not path.stat().st_size:
-        raise BadInput(f"{source} is empty, 0 bytes; give an image")
+        raise BadInput("is empty, 0 bytes; give an image", place=source)
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)  # a small file that fills the memory
         try:
@@ -89,9 +99,9 @@ def as_picture(image: Any, source: str, mode: str = "RGB") -> Any:
             raise
         except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
             limit = f"{Image.MAX_IMAGE_PIXELS:,} pixels"
-            raise BadInput(f"{source} has more than {limit}, which may be an attack; make it smaller") from error
+            raise BadInput(f"has more than {limit}, which may be an attack; make it smaller", place=source) from error
         except Exception as error:  # decoders raise what they like
-            raise BadInput(f"{source} cannot be read as an image: {error}") from error
+            raise BadInput(f"cannot be read as an image: {error}", place=source) from error
 
 
 def black(processor: Any, channels: int) -> Float[Tensor, " channel"]:
@@ -117,6 +127,17 @@ def seen(processor: Any, pixels: Float[Tensor, "channel row column"]) -> UInt8[n
     return np.ascontiguousarray(shown.permute(1, 2, 0).numpy())
 
 
+def from_png(subject: Subject, png: str) -> Float[Tensor, "channel row column"]:
+    """What the model reads of a picture that `seen` and `png_of` made; exact, if its processor gave it 8 bits."""
+    picture = as_picture(BytesIO(base64.b64decode(png)), "the picture of this attribution", _mode(subject))
+    values = (
+        torch.from_numpy(np.array(picture)).to(torch.float64).view(picture.height, picture.width, -1).permute(2, 0, 1)
+    )
+    mean, std, largest = _normalisation(subject.tokenizer, len(values))
+    normalised = (values * (largest / 255) - mean[:, None, None]) / std[:, None, None]
+    return normalised.to(torch.promote_types(subject.model.dtype, torch.float32))
+
+
 def png_of(array: UInt8[np.ndarray, "row column 3"]) -> str:
     """In base64, as records hold it."""
     check_pillow()
@@ -125,6 +146,15 @@ def png_of(array: UInt8[np.ndarray, "row column 3"]) -> str:
     file = BytesIO()
     Image.fromarray(array).save(file, "PNG")
     return base64.b64encode(file.getvalue()).decode()
+
+
+def _on_disk(name: str | Path) -> Path | None:
+    """What is there under this name, if anything; a text that was given for a name may be one that no file can have."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):
+        return None
 
 
 def _source(image: Any, number: int) -> str:
@@ -143,13 +173,13 @@ def _mode(subject: Subject) -> str:
 def _checked_tensor(subject: Subject, image: Tensor, source: str) -> Tensor:
     shape = tuple(image.shape)
     if image.dim() != 3 or not image.is_floating_point():
-        raise BadInput(f"{source} is a tensor of shape {shape} and {image.dtype}; expected numbers, {PREPARED}")
+        raise BadInput(f"is a tensor of shape {shape} and {image.dtype}; expected numbers, {PREPARED}", place=source)
     if not image.isfinite().all():
-        raise BadInput(f"{source} holds NaN or infinity; a tensor must have finite numbers, {PREPARED}")
+        raise BadInput(f"holds NaN or infinity; a tensor must have finite numbers, {PREPARED}", place=source)
     try:
-        subject.image_batch(image[None])
+        subject.image_row(image)
     except BadInput as error:
-        raise BadInput(f"{source}: {error}") from error
+        raise BadInput(f": {error}", place=source) from error
     return image
 
 
@@ -177,9 +207,9 @@ def _from_array(array: Array, source: str) -> Any:
     if not (array.ndim == 2 or (array.ndim == 3 and shape[-1] in (1, 3, 4))):
         first = "; this one seems to have its channels first: use array.transpose(1, 2, 0)"
         hint = first if array.ndim == 3 and shape[0] in (1, 3, 4) else ""
-        raise BadInput(f"{source} is an array of shape {shape}; expected {SHAPES}{hint}")
+        raise BadInput(f"is an array of shape {shape}; expected {SHAPES}{hint}", place=source)
     if not array.size:
-        raise BadInput(f"{source} is an array of shape {shape}, with no pixel in it")
+        raise BadInput(f"is an array of shape {shape}, with no pixel in it", place=source)
     if array.dtype != np.uint8:
         array = _as_bytes(array, source)
     return Image.fromarray(np.ascontiguousarray(array[..., 0] if array.ndim == 3 and shape[-1] == 1 else array))
@@ -187,11 +217,11 @@ def _from_array(array: Array, source: str) -> Any:
 
 def _as_bytes(array: Array, source: str) -> Array:
     if not np.issubdtype(array.dtype, np.floating):
-        raise BadInput(f"{source} is an array of {array.dtype}; expected uint8, or numbers from 0 to 1 (float)")
+        raise BadInput(f"is an array of {array.dtype}; expected uint8, or numbers from 0 to 1 (float)", place=source)
     low, high = float(array.min()), float(array.max())
     if not (low >= 0 and high <= 1):  # NaN too
         fix = "divide it by 255" if low >= 0 and high <= 255 else "scale it, or pass it as uint8"
-        raise BadInput(f"{source} holds values from {low:.4g} to {high:.4g}; floats must be from 0 to 1: {fix}")
+        raise BadInput(f"holds values from {low:.4g} to {high:.4g}; floats must be from 0 to 1: {fix}", place=source)
     return np.rint(array.astype(np.float64) * 255).astype(np.uint8)
 
 
@@ -199,14 +229,14 @@ def _decoded(image: Any, source: str, mode: str) -> Any:
     from PIL import ImageOps
 
     if not (image.width and image.height):
-        raise BadInput(f"{source} is a picture of {image.width} x {image.height}, with no pixel in it")
+        raise BadInput(f"is a picture of {image.width} x {image.height}, with no pixel in it", place=source)
     try:
         image.load()
         return _flat(_of_8_bits(ImageOps.exif_transpose(image), source), mode)
     except BadInput:
         raise
     except Exception as error:  # decoders raise what they like
-        raise BadInput(f"{source} cannot be read as an image: {error}") from error
+        raise BadInput(f"cannot be read as an image: {error}", place=source) from error
 
 
 def _of_8_bits(image: Any, source: str) -> Any:
@@ -220,7 +250,7 @@ def _of_8_bits(image: Any, source: str) -> Any:
     values = np.asarray(image).astype(np.int64)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535:
-        raise BadInput(f"{source} holds values from {low} to {high}; whole numbers of 8 or 16 bits are read")
+        raise BadInput(f"holds values from {low} to {high}; whole numbers of 8 or 16 bits are read", place=source)
     wide = image.mode.startswith("I;16") or high > 255
     return Image.fromarray((np.rint(values / 257) if wide else values).astype(np.uint8))
 

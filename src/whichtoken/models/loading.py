@@ -3,27 +3,20 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoImageProcessor,
-    AutoModelForImageClassification,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
+import transformers
+from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 from transformers.utils import logging
 
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.heads import HeadMask, read_heads
-from whichtoken.models.architectures import ARCHITECTURES
+from whichtoken.models.architectures import ARCHITECTURES, Architecture, head_named
 from whichtoken.models.images import check_pillow
 from whichtoken.models.subject import Subject
-from whichtoken.models.tasks import QUESTION_HEAD, Task
 from whichtoken.references import ReferenceLibrary, read
 
 DEFAULT = Path(__file__).parents[1] / "assets" / "default"
@@ -31,26 +24,6 @@ DEFAULT_NAME = "whichtoken-default"
 DEFAULT_REFERENCES = "references"  # folder of its library, inside its own
 DEFAULT_HEADS = "heads.json"  # and the file of its head mask
 PROCESSOR = "preprocessor_config.json"  # how images are prepared
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """With which of transformers' classes a model of some task is loaded."""
-
-    what: str
-    model: Any
-    reader: Any  # of texts, or of images
-
-
-_KINDS = {
-    Task.TEXTS: _Kind("a classifier with its tokenizer", AutoModelForSequenceClassification, AutoTokenizer),
-    Task.QUESTIONS: _Kind(
-        "a model that answers questions, with its tokenizer", AutoModelForQuestionAnswering, AutoTokenizer
-    ),
-    Task.IMAGES: _Kind(
-        "an image classifier with its image processor", AutoModelForImageClassification, AutoImageProcessor
-    ),
-}
 
 
 def load(
@@ -78,38 +51,32 @@ def load(
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
     library = read(references) if isinstance(references, str | Path) else references  # before a long download
     mask = read_heads(heads) if isinstance(heads, str | Path) else heads
-    kind = _KINDS[Task.TEXTS]
+    head = head_named((), None)
     try:
         with _without_loading_bar():
-            task = _task(AutoConfig.from_pretrained(name, revision=revision))
-            kind = _KINDS[task]
-            if task is Task.IMAGES:
-                _check_images(name)
-            reader = kind.reader.from_pretrained(name, revision=revision)
-            model, report = kind.model.from_pretrained(name, revision=revision, dtype=dtype, output_loading_info=True)
+            config = AutoConfig.from_pretrained(name, revision=revision)
+            row = ARCHITECTURES.get(config.model_type)
+            head = head_named(config.architectures or (), row)
+            processor = _processor(name, revision, row)
+            loader = getattr(transformers, head.auto_class)
+            model, report = loader.from_pretrained(name, revision=revision, dtype=dtype, output_loading_info=True)
     except UsageError:
         raise
     except Exception as error:  # transformers, safetensors and tokenizers each raise their own
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UsageError(f"cannot load {str(name)!r} as {kind.what}: {reason}") from error
+        raise UsageError(f"cannot load {str(name)!r} as {head.what}: {reason}") from error
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"]))
-        first = kind.what.partition(" with ")[0].rstrip(",")
+        first = head.what.partition(" with ")[0].rstrip(",")
         raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as {first} first")
     commit = getattr(model.config, "_commit_hash", None)
-    return Subject(model.eval(), reader, name=str(name), revision=commit or "", references=library, heads=mask)
+    return Subject(model.eval(), processor, name=str(name), revision=commit or "", references=library, heads=mask)
 
 
-def _task(config: Any) -> Task:
-    """As the configuration has it; what no row knows is loaded as a classifier of texts, and refused by name then."""
-    row = ARCHITECTURES.get(config.model_type)
-    if row is not None and row.images:
-        return Task.IMAGES
-    asks = any(name.endswith(QUESTION_HEAD) for name in config.architectures or ())
-    return Task.QUESTIONS if asks else Task.TEXTS
-
-
-def _check_images(name: str | Path) -> None:
+def _processor(name: str | Path, revision: str | None, row: Architecture | None) -> Any:
+    """What makes of texts, or of images, what the model reads."""
+    if row is None or row.reads == "tokens":
+        return AutoTokenizer.from_pretrained(name, revision=revision)
     check_pillow()
     if Path(name).is_dir() and not (Path(name) / PROCESSOR).is_file():
         raise UsageError(
@@ -117,6 +84,7 @@ def _check_images(name: str | Path) -> None:
             "that of its training there (processor.save_pretrained), or use wt.Subject(model, None) with tensors that "
             "are prepared"
         )
+    return AutoImageProcessor.from_pretrained(name, revision=revision)
 
 
 def load_default(

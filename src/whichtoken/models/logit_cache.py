@@ -1,16 +1,16 @@
-"""Answers: what a model says of sequences, without gradients, each asked once whoever asks."""
+"""Logit cache: what objectives read from sequences, without gradients; each sequence is evaluated once."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from whichtoken.core.objectives import Objective
+from whichtoken.core.rows import Row
 from whichtoken.errors import NotFinite
-from whichtoken.models.encoding import Row, batches
+from whichtoken.models.encoding import batches
 from whichtoken.models.subject import Subject
-from whichtoken.models.tasks import Task
 
 
 @dataclass
@@ -22,37 +22,45 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Logits of sequences, kept; so that methods, classes, orders and metrics share them. Make one for a few texts."""
+class LogitCache:
+    """Shared by methods, classes, orders and metrics that ask about the same inputs. Make one for a few inputs.
+
+    Of each sequence it keeps what its objective reads, not its logits: a vocabulary for every token would not fit.
+    """
 
     subject: Subject
     tally: Tally = field(default_factory=Tally, compare=False)
-    _known: dict[Row, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[Hashable, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subject", self.subject.twinned())
 
-    def __call__(self, rows: Sequence[Row]) -> Float[Tensor, "n label"]:
-        """Of a classifier."""
+    def probability(self, rows: Sequence[Row], objective: Objective) -> Tensor:
+        """Of each row, with `objective` resolved for as many rows."""
         if not rows:
-            config = self.subject.model.config
-            return _wide(torch.empty(0, config.num_labels, dtype=self.subject.model.dtype, device=self.subject.device))
-        return torch.stack(self.each(rows))
+            return _wide(torch.empty(0, dtype=self.subject.model.dtype, device=self.subject.device))
+        return objective.probability(torch.stack(self.read(rows, objective)))
 
-    def each(self, rows: Sequence[Row]) -> list[Float[Tensor, "*label"]]:
+    def read(self, rows: Sequence[Row], objective: Objective) -> list[Tensor]:
         """In batches of similar length; half precision is widened, as it is too coarse for differences."""
-        new = list(dict.fromkeys(row for row in rows if row not in self._known))
+        rows = [row if len(row) else self.subject.nothing for row in rows]
+        keys = [(row.key, objective.cache_key(i)) for i, row in enumerate(rows)]
+        first: dict[Hashable, int] = {}
+        for i, key in enumerate(keys):
+            first.setdefault(key, i)
+        new = [i for key, i in first.items() if key not in self._known]
         self.tally.asked += len(rows)
         self.tally.evaluated += len(new)
-        for group in batches([len(row.ids) for row in new], self.subject.fits):
-            logits = self.subject.logits(self.subject.batch([new[i] for i in group]))
+        for group in batches([len(rows[i]) for i in new], self.subject.fits):
+            places = [new[i] for i in group]
+            logits = self.subject.logits(self.subject.batch([rows[i] for i in places]))
             if not logits.isfinite().all():
-                raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a shortened text")
-            asks = self.subject.task is Task.QUESTIONS
-            for i, found in zip(group, _wide(logits), strict=True):
-                self._known[new[i]] = found[:, : len(new[i].ids)] if asks else found
-        return [self._known[row] for row in rows]
+                raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with parts removed")
+            of_group = objective.rows(torch.tensor(places, device=logits.device))
+            read = of_group.read(_wide(logits))
+            self._known.update((keys[i], of_row) for i, of_row in zip(places, read, strict=True))
+        return [self._known[key] for key in keys]
 
 
-def _wide(logits: Tensor) -> Tensor:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def _wide(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))

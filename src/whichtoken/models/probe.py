@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.core.objectives import AnyGoal, SpanGoal
-from whichtoken.core.perturb import Delete, Mask, Pad, Perturbation
+from whichtoken.core.objectives import Objective, probability_of
+from whichtoken.core.perturb import Delete, Perturbation
+from whichtoken.core.rows import Row
 from whichtoken.core.trace import Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UsageError
 from whichtoken.heads import HeadMask
 from whichtoken.models.capture import capture
-from whichtoken.models.encoding import Batch, Row, batches
-from whichtoken.models.logit_cache import Answers
+from whichtoken.models.encoding import Batch, batches, row_of
+from whichtoken.models.logit_cache import LogitCache
 from whichtoken.models.subject import Subject
 from whichtoken.references import ReferenceLibrary
 
@@ -34,63 +35,45 @@ class ModelProbe:
 
     subject: Subject
     batch: Batch
-    goal: AnyGoal
+    objective: Objective
     perturbation: Perturbation = field(default_factory=Delete)
-    answers: Answers | None = None  # to share with other probes; by default the probe's own
+    cache: LogitCache | None = None  # to share with other probes; by default the probe's own
     library_of: Callable[[Subject, Sequence[Any]], ReferenceLibrary] | None = None  # makes one of a method's own texts
     cost: Cost = field(default_factory=Cost, init=False, repr=False, compare=False)
 
     # Which sequence each pattern of each row leaves, worked out once.
     _left_by: dict[tuple[int, bytes], Row] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _own: Answers = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_own", self.answers or Answers(self.subject))
+        object.__setattr__(self, "subject", self.subject.twinned())
+
+    @cached_property
+    def _own(self) -> LogitCache:
+        return self.cache or LogitCache(self.subject)
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""
         if self.batch.pixels is not None:
             raise UsageError("patches of an image cannot be deleted as tokens of a text can; use another method")
-        if isinstance(self.goal, SpanGoal):
-            patterns = patterns | self._ends[:, None]
+        patterns = patterns | self.objective.anchors(self.batch)[:, None]
         asked = [self._asked(row, of_row) for row, of_row in enumerate(patterns)]
         self.cost.sequences += sum(len(set(of_row)) for of_row in asked)
-        if isinstance(self.goal, SpanGoal):
-            return torch.stack([self._of_answer(row, of_row, patterns[row]) for row, of_row in enumerate(asked)])
-        logits = self._own([sequence for of_row in asked for sequence in of_row])
-        owners = torch.arange(len(asked), device=logits.device).repeat_interleave(patterns.shape[1])
-        return self.goal.rows(owners).probability(logits, self.subject.link).view(patterns.shape[:2])
+        objective = self._repeated(patterns.shape[1])
+        if self.perturbation.shortens:
+            kept = patterns | self.batch.special[:, None] | ~self.batch.mask[:, None]
+            objective = objective.after_removal(kept.flatten(0, 1))
+        rows = [sequence for of_row in asked for sequence in of_row]
+        return self._own.probability(rows, objective).view(patterns.shape[:2])
 
-    @property
-    def _ends(self) -> Bool[Tensor, "batch token"]:
-        """The tokens of an answer's ends, which stay: without them there is nothing to ask about."""
-        return self.subject.readout(self.batch, self.goal) > 0
-
-    def _of_answer(self, row: int, left: Sequence[Row], patterns: Bool[Tensor, "n token"]) -> Float[Tensor, " n"]:
-        """The probability of the answer, which moves when tokens before it are deleted."""
-        kept = (patterns | self.batch.special[row])[:, self.batch.mask[row]]
-        whole = torch.tensor([len(sequence.ids) == kept.shape[1] for sequence in left], device=kept.device)
-        goal = self._goal_of(row, kept | whole[:, None])  # tokens that were replaced, not deleted, move nothing
-        each = [
-            goal.rows(torch.tensor([i], device=kept.device)).probability(logits[None], self.subject.link)
-            for i, logits in enumerate(self._own.each(left))
-        ]
-        return torch.cat(each)
-
-    def _goal_of(self, row: int, kept: Bool[Tensor, "n token"]) -> AnyGoal:
-        """What is explained of a row, of which only some tokens are left."""
-        goal = self.goal.rows(torch.full((len(kept),), row, device=kept.device))
-        if not isinstance(goal, SpanGoal):
-            return goal
-        moved = kept.cumsum(-1) - 1
-        start, end = (moved.gather(1, place[:, None])[:, 0] for place in (goal.start, goal.end))
-        return SpanGoal(start, end, goal.part)
+    def _repeated(self, n: int) -> Objective:
+        """What is explained of each row, n times."""
+        return self.objective.rows(torch.arange(len(self.batch.ids), device=self.batch.ids.device).repeat_interleave(n))
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Each distinct pattern is evaluated once: tokens are cut out behind the embeddings, where these hold all that
         the model knows of positions, and else hidden as keys. Special tokens and the one that is read out stay.
         """
-        read = self._ends if isinstance(self.goal, SpanGoal) else self.subject.readout(self.batch) == 1
+        read = self.objective.anchors(self.batch) | (self.objective.readout(self.batch) == 1)
         kept = patterns | self.batch.special[:, None] | read[:, None]
         kept &= self.batch.mask[:, None]
         found = [self._in_place(row, of_row) for row, of_row in enumerate(kept)]
@@ -119,16 +102,19 @@ class ModelProbe:
         else:
             logits = self.subject.logits(replace(self.batch.copies(row, real), mask=kept))
         if not logits.isfinite().all():
-            raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for a text with tokens taken out")
+            raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with tokens taken out")
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        goal = self._goal_of(row, kept if cut else torch.ones_like(kept))
-        return goal.probability(wide, self.subject.link)
+        objective = self.objective.rows(torch.full((n,), row, device=kept.device))
+        return probability_of(objective.after_removal(kept) if cut else objective, wide)
 
     @cached_property
     def _embeddings(self) -> Float[Tensor, "batch token dim"]:
-        return capture(self.subject, self.batch, lambda logits: self.goal, needs("embeddings")).value(Site.EMBEDDINGS)[
-            0
-        ]
+        return self._values(self.batch)
+
+    def _values(self, batch: Batch) -> Float[Tensor, "batch token dim"]:
+        """The embeddings of a batch."""
+        trace = capture(self.subject, batch, lambda logits: self.objective, needs("embeddings"))
+        return trace.value(Site.EMBEDDINGS)[0]
 
     def heads(self, given: HeadMask | None) -> HeadMask:
         mask = self.subject.heads if given is None else given
@@ -152,45 +138,22 @@ class ModelProbe:
         return library
 
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
-        if getattr(self.subject.fillers, filler) is None:
+        token = self.subject.filler(filler)
+        if token is None:
             raise BadSetting("baseline", filler, f"another one, such as 'zero': there is no {filler} token")
         kept = self.batch.special | ~self.batch.mask
-        replace_words = Mask() if filler == "mask" else Pad()
-        rows = zip(self.batch.ids, kept, strict=True)
-        ids = torch.stack([replace_words(row, keep, self.subject.fillers)[0] for row, keep in rows])
-        blank = capture(self.subject, replace(self.batch, ids=ids), lambda logits: self.goal, needs("embeddings"))
-        return blank.value(Site.EMBEDDINGS)[0]
+        return self._values(replace(self.batch, ids=torch.where(kept, self.batch.ids, token)))
 
     def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
         self.cost.sequences += len(self.batch.ids)
-        return capture(self.subject, self.batch, lambda logits: self.goal, needs, embeddings)
+        return capture(self.subject, self.batch, lambda logits: self.objective, needs, embeddings)
 
     def _asked(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[Row]:
         """What each pattern leaves; worked out once for each."""
-        names = [(row, pattern.tobytes()) for pattern in patterns.cpu().numpy()]
-        for name, pattern in zip(names, patterns, strict=True):
+        whole, real = row_of(self.batch, row), self.batch.mask[row]
+        kept = (patterns | self.batch.special[row])[:, real].cpu().numpy()
+        names = [(row, pattern.tobytes()) for pattern in kept]
+        for name, pattern in zip(names, kept, strict=True):
             if name not in self._left_by:
-                self._left_by[name] = self._left(row, pattern)
+                self._left_by[name] = self.perturbation(whole, pattern)
         return [self._left_by[name] for name in names]
-
-    def _left(self, row: int, pattern: Tensor) -> Row:
-        """What the model sees of a row when a pattern is kept."""
-        real = self.batch.mask[row]
-        ids, special = self.batch.ids[row][real], self.batch.special[row][real]
-        left, origin = self.perturbation(ids, pattern[real] | special, self.subject.fillers)
-        return Row(
-            ids=tuple(left.tolist()) or (self._nothing(),),
-            types=tuple(self.batch.types[row][origin].tolist()) or (0,),
-            special=tuple(special[origin].tolist()) or (True,),
-        )
-
-    def _nothing(self) -> int:
-        """What stands for an empty sequence where the tokenizer adds no special tokens (GPT-2)."""
-        tokenizer = self.subject.tokenizer
-        stand_ins = (
-            tokenizer.bos_token_id,
-            tokenizer.eos_token_id,
-            tokenizer.pad_token_id,
-            tokenizer.unk_token_id,
-        )
-        return next((token for token in stand_ins if token is not None), 0)

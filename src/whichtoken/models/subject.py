@@ -16,21 +16,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from whichtoken.core.objectives import AnyGoal, Link, SpanGoal
-from whichtoken.core.perturb import Fillers
+from whichtoken.core.rows import Image, Row
 from whichtoken.data import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.heads import HeadMask, read_heads
-from whichtoken.models.architectures import PREFIXES, Architecture, Readout, architecture_of
+from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, architecture_of, head_named
 from whichtoken.models.attention import use_attention
-from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, Row, as_inputs, image_rows, pad_rows, tokenize
-from whichtoken.models.tasks import Task, task_of
+from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.twin import twin_of
 from whichtoken.references import ReferenceLibrary, read
 
 TOKENS_PER_BATCH = 8192
-CONTEXT = 1  # of the two texts of a question
-ANSWER = "answer"  # the one label of a model that answers questions
 
 _tokenizing: WeakKeyDictionary[Any, Lock] = WeakKeyDictionary()  # of tokenizers
 _hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # what was hashed, and its hash
@@ -39,7 +35,7 @@ _making_locks = Lock()
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A classifier of texts or images, or a model that answers questions, to ask about.
+    """A model and its tokenizer or image processor. What the model is for, its task, follows from its class.
 
     Passes run on a twin of the model (`twinned`), so the model itself is never touched and may be called, or trained,
     by other threads meanwhile.
@@ -56,14 +52,16 @@ class Subject:
 
     def __post_init__(self) -> None:
         check_eval(self.model)
-        if not self.architecture.images:
-            self._check_texts()
+        if self.origin is not None:
+            return  # the rest was checked of the subject whose twin this is
+        if self.architecture.reads == "tokens":
+            self._check_tokenizer()
         if self.references is not None:
             self.check_library(self.references)
         if self.heads is not None:
             self.check_heads(self.heads)
 
-    def _check_texts(self) -> None:
+    def _check_tokenizer(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):
             found = type(self.tokenizer).__name__
             raise UsageError(f"{found} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
@@ -102,8 +100,8 @@ class Subject:
         return architecture_of(self.model)
 
     @cached_property
-    def task(self) -> Task:
-        return task_of(self.model, self.architecture)
+    def head(self) -> Head:
+        return head_named([type(self.model).__name__], self.architecture)
 
     @cached_property
     def embeddings(self) -> nn.Module:
@@ -135,19 +133,7 @@ class Subject:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        if self.task is Task.QUESTIONS:
-            return (ANSWER,)  # a configuration has two labels then, which mean nothing
-        config = self.model.config
-        return tuple(str((config.id2label or {}).get(i, f"LABEL_{i}")) for i in range(config.num_labels))
-
-    @property
-    def link(self) -> Link:
-        """Single-logit and multi-label heads give each label a probability of its own."""
-        if self.task is Task.QUESTIONS:
-            return Link.SOFTMAX  # over tokens
-        config = self.model.config
-        alone = config.num_labels == 1 or config.problem_type == "multi_label_classification"
-        return Link.SIGMOID if alone else Link.SOFTMAX
+        return self.head.labels(self.model.config)
 
     def twinned(self) -> "Subject":
         """The same on a twin of the model, which passes may hook and switch as they need; a twin stays itself."""
@@ -183,56 +169,56 @@ class Subject:
         """The longest text, in tokens, special tokens included."""
         return self.max_tokens or self._model_limit
 
+    def filler(self, name: str) -> int | None:
+        """The id of the "mask" or "pad" token, which can stand in for others; None if there is none."""
+        known = getattr(self.tokenizer, f"{name}_token_id", None)
+        return self._pad_id if known is None and name == "pad" else known
+
     @property
-    def fillers(self) -> Fillers:
-        if self.architecture.images:
-            return Fillers(None, None)
-        pads = (self.tokenizer.pad_token_id, self._pad_id)
-        return Fillers(self.tokenizer.mask_token_id, next((pad for pad in pads if pad is not None), None))
+    def nothing(self) -> Row:
+        """What stands for an empty sequence, where the tokenizer adds no special tokens (GPT-2)."""
+        names = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
+        found = (getattr(self.tokenizer, name, None) for name in names)
+        return Row((next((token for token in found if token is not None), 0),), (0,), (True,))
 
     @property
     def batches_of_one(self) -> bool:
         """Transformers cannot find the last token of padded rows when the model names no padding token."""
-        reads_last = self.task is Task.TEXTS and self._readout_kind is Readout.LAST
-        return reads_last and self._pad_id is None
+        return self.head.pools and self._readout_kind is Readout.LAST and self._pad_id is None
 
     def encode(
-        self, inputs: object, long: LongTexts = "truncate", first: int = 0, any_texts: bool = False
+        self, texts: Sequence[tuple[str, ...]], long: LongTexts = "truncate", first: int = 0, only: int | None = None
     ) -> list[Document]:
-        """`first`: what errors call the first of the inputs, where these are some of many. `any_texts`: also those that
-        the model is not for, a text without a question.
+        """Texts or pairs, tokenized. `first`: what errors call the first of them, where these are some of many.
+        `only`: which text of a pair may be cut, or read in windows; None: the longer one.
         """
-        if self.architecture.images:
-            raise UsageError(f"{self.title} classifies images, not texts; pass images=[...], or --image FILE")
-        texts = [check_texts(item, f"input {number}") for number, item in enumerate(as_inputs(inputs), first)]
-        asks = self.task is Task.QUESTIONS and not any_texts
-        for number, item in enumerate(texts, first):
-            if asks and len(item) == 1:
-                raise BadInput(f"input {number} is one text; {self.title} answers questions: give (question, context)")
+        checked = [check_texts(item, f"input {number}", number) for number, item in enumerate(texts, first)]
         from_left = getattr(self.tokenizer, "truncation_side", "right") == "left"
-        fit = Fit(self.limit, long, from_left, CONTEXT if asks else None)
+        fit = Fit(self.limit, long, from_left, only)
         with _lock_of(self.tokenizer):  # tokenizing sets its truncation and padding for a moment
-            return tokenize(self.tokenizer, texts, fit, first)
+            return tokenize(self.tokenizer, checked, fit, first)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
-        pads = (self._pad_id, self.tokenizer.pad_token_id, 0)
-        return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device)
+        pads = (self._pad_id, getattr(self.tokenizer, "pad_token_id", None), 0)
+        return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device, self.model.dtype)
 
-    def image_batch(self, pixels: Float[Tensor, "batch channel row column"]) -> Batch:
-        """Images as the model reads them. Its tokens are those that every image has, then the patches."""
+    def image_row(self, pixels: Float[Tensor, "channel row column"]) -> Row:
+        """An image as the model reads it. Its tokens are those that every image has, then the patches."""
         config, found = self.model.config, tuple(pixels.shape)
         (rows, columns), patch = self.image_size, self.patch_size
         any_size = self.architecture.image_sizes == "any"
-        if any_size and len(found) == 4:  # what is asked for is then the next smaller multiple, one patch at least
-            rows, columns = (max(size // of * of, of) for size, of in zip(found[2:], patch, strict=True))
+        if any_size and len(found) == 3:  # what is asked for is then the next smaller multiple, one patch at least
+            rows, columns = (max(size // of * of, of) for size, of in zip(found[1:], patch, strict=True))
         wanted = (config.num_channels, rows, columns)
-        if len(found) != 4 or found[1:] != wanted:
+        if found != wanted:
             other = f", or other multiples of its patches, {patch}" if any_size else ""
-            raise BadInput(f"images of shape {found}; {self.title} reads batch x {wanted}{other}")
+            raise BadInput(f"an image of shape {found}; {self.title} reads {wanted}{other}")
         if rows % patch[0] or columns % patch[1]:
             raise UnsupportedModel(f"{self.title}: patches of {patch} leave a rest of its images, {(rows, columns)}")
         grid = (rows // patch[0], columns // patch[1])
-        return image_rows(pixels.to(self.device, self.model.dtype), grid, self.prefix.shape[1])
+        n_prefix, n_patches = self.prefix.shape[1], grid[0] * grid[1]
+        nothing = (0,) * (n_prefix + n_patches)  # patches have no ids
+        return Row(nothing, nothing, (True,) * n_prefix + (False,) * n_patches, Image(pixels, grid))
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -249,11 +235,9 @@ class Subject:
         tokens = (getattr(self.embeddings, name, None) for name in PREFIXES)
         return torch.cat([token.detach() for token in tokens if token is not None], 1)
 
-    def readout(self, batch: Batch, goal: AnyGoal | None = None) -> Float[Tensor, "batch token"]:
-        """Weights of the positions that the head reads; of an answer, its ends."""
+    def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
+        """Weights of the positions that a head which pools reads."""
         dtype = self.model.dtype
-        if isinstance(goal, SpanGoal):
-            return goal.readout(batch.ids.shape[1]).to(dtype)
         if self._readout_kind is Readout.MEAN:
             return batch.mask.to(dtype) / batch.mask.sum(-1, keepdim=True)
         if self._readout_kind is Readout.FIRST_TWO:
@@ -270,18 +254,9 @@ class Subject:
         return one
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
-        """Logits, of questions batch 2 token; set gradients as wanted."""
+        """Logits, batch first; set gradients as wanted."""
         output = self.model(**self._inputs(batch), return_dict=True)
-        if self.task is Task.QUESTIONS:
-            ends = torch.stack([output.start_logits, output.end_logits], 1)
-            return ends.masked_fill(~batch.mask[:, None], torch.finfo(ends.dtype).min)  # padding is no answer
-        logits: Tensor | None = getattr(output, "logits", None)
-        if logits is None or logits.shape != (len(batch.ids), self.model.config.num_labels):
-            found = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
-            kind = "image" if self.architecture.images else "sequence"
-            wanted = f"a {kind}-classification head (AutoModelFor{kind.title()}Classification)"
-            raise UnsupportedModel(f"{type(self.model).__name__} gives {found}; whichtoken needs {wanted}")
-        return logits
+        return self.head.read(self.model, output, batch.mask)
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
         if batch.pixels is not None:
@@ -319,7 +294,7 @@ class Subject:
     @property
     def _pad_id(self) -> int | None:
         """As the model names it; old configurations of Llama write -1 for none."""
-        pad: int | None = self.model.config.pad_token_id
+        pad: int | None = getattr(self.model.config, "pad_token_id", None)  # those of images name none
         return None if pad is None or pad < 0 else pad
 
     @property

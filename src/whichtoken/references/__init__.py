@@ -1,4 +1,4 @@
-"""Reference libraries: what they hold, how they are chosen, packed and stored. Models make them (models/library.py)."""
+"""Reference libraries: what they hold, how they are chosen, packed and stored. `build` makes them with a model."""
 
 from whichtoken.references.library import Reference, ReferenceLibrary
 from whichtoken.references.packing import Activations, Packed, pack

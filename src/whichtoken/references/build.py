@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from whichtoken.core.objectives import any_goal, label_index
+from whichtoken.core.objectives import anything
+from whichtoken.core.rows import Row
 from whichtoken.core.trace import Needs, Site, View
 from whichtoken.data import BUFFER, Example, count_examples, read_examples, shuffled
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
-from whichtoken.models.encoding import Row, batches, window_row
+from whichtoken.models.encoding import batches, window_row
 from whichtoken.models.subject import Subject
-from whichtoken.models.tasks import Task
 from whichtoken.references import (
     PRESETS,
     Packed,
@@ -38,6 +38,8 @@ from whichtoken.references import (
 )
 from whichtoken.references.candidates import Candidate, Shelf
 from whichtoken.settings import build
+from whichtoken.targets import label_index
+from whichtoken.tasks import Task, task_for
 
 TEXTS_AT_ONCE = 256
 
@@ -109,15 +111,11 @@ def _sample(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrary:
 
 
 def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], count: int | None) -> ReferenceLibrary:
-    labels = range(len(subject.labels))
-    _check_task(subject)
+    labels, task = range(len(subject.labels)), task_for(subject)
     sources = 1 if recipe.rule in ("random", "same-class") else max(1, len(labels) - 1)
-    asks = subject.task is Task.QUESTIONS
-    if asks and recipe.rule == "same-class":
-        raise BadSetting("rule", recipe.rule, "another one: answers to questions are not of classes")
-    # Of questions the rule is applied when an answer is explained: where it is decides.
-    shelves = [Shelf(label, replace(recipe, rule="random") if asks else recipe, sources) for label in labels]
-    counts = _scan(subject, recipe, shelves, _Corpus(examples, count))
+    scanned = replace(recipe, rule=task.reference_rule(recipe.rule))  # type: ignore[arg-type]  # tasks are above
+    shelves = [Shelf(label, scanned, sources) for label in labels]
+    counts = _scan(task, recipe, shelves, _Corpus(examples, count))
     chosen = [shelf.chosen() for shelf in shelves]
     _check_labels(subject, counts)
     if not any(chosen):
@@ -135,14 +133,9 @@ def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], coun
         references=tuple(
             tuple(_reference(subject, recipe, c, label) for c in found) for label, found in enumerate(chosen)
         ),
-        packed=_activations(subject, recipe, chosen),
+        packed=_activations(task, recipe, chosen),
         **counts,
     )
-
-
-def _check_task(subject: Subject) -> None:
-    if subject.task is Task.IMAGES:
-        raise UsageError(f"{subject.title} reads images; reference libraries are made of texts")
 
 
 @dataclass(frozen=True)
@@ -151,8 +144,9 @@ class _Corpus:
     count: int | None
 
 
-def _scan(subject: Subject, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus) -> dict[str, int]:
+def _scan(task: Task, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus) -> dict[str, int]:
     """Offer text after text to every class, until the recipe says to stop."""
+    subject = task.subject
     counts = {"n_scanned": 0, "n_short": 0, "n_labelled": 0, "n_wrong": 0}
     limit = recipe.scan if isinstance(recipe.scan, int) else None
     buffer = BUFFER if limit is None else min(BUFFER, 10 * limit)  # a short scan need not read far ahead
@@ -161,7 +155,7 @@ def _scan(subject: Subject, recipe: Recipe, shelves: Sequence[Shelf], corpus: _C
     total = corpus.count if limit is None else min(limit, corpus.count or limit)
     with tqdm(total=total, desc="scanning for references", unit=" texts", disable=None) as bar:
         for chunk in _chunks(islice(source, limit)):
-            for example, candidate in zip(chunk, _candidates(subject, recipe, chunk, counts["n_scanned"]), strict=True):
+            for example, candidate in zip(chunk, _candidates(task, recipe, chunk, counts["n_scanned"]), strict=True):
                 counts["n_scanned"] += 1
                 bar.update()
                 if candidate is None:
@@ -226,13 +220,11 @@ def _check_labels(subject: Subject, counts: dict[str, int]) -> None:
         )
 
 
-def _candidates(
-    subject: Subject, recipe: Recipe, examples: Sequence[Example], first: int
-) -> Iterator[Candidate | None]:
+def _candidates(task: Task, recipe: Recipe, examples: Sequence[Example], first: int) -> Iterator[Candidate | None]:
     """In the order of the examples, None for those that are too short."""
-    rows = _rows(subject, [example.texts for example in examples])
+    rows = _rows(task, [example.texts for example in examples])
     long = [i for i, row in enumerate(rows) if row is not None and len(row.ids) >= recipe.min_tokens]
-    probabilities = _probabilities(subject, [row for i in long if (row := rows[i]) is not None])
+    probabilities = _probabilities(task, [row for i in long if (row := rows[i]) is not None])
     known = dict(zip(long, probabilities, strict=True))
     for i, (example, row) in enumerate(zip(examples, rows, strict=True)):
         if row is None or i not in known:
@@ -242,24 +234,20 @@ def _candidates(
             yield Candidate(0.0, first + i, example.texts, row, int(p.argmax()), tuple(p.tolist()))
 
 
-def _rows(subject: Subject, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
+def _rows(task: Task, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
     """Long texts are cut, as the model's own tokenizer would; None for a text without tokens."""
-    if subject.task is Task.QUESTIONS and (alone := next((item for item in texts if len(item) == 1), None)):
-        wanted = "pairs of question and context, as columns of these names"
-        raise BadInput(f"{alone[0]!r:.40} is one text; a library of questions is made of {wanted}")
+    task.check_references(texts)
     try:
-        documents = subject.encode(texts)
+        documents = task.encode(texts, "truncate", 0)
     except BadInput:  # one of them, which only asking for each alone can tell
-        return [None] if len(texts) == 1 else [row for item in texts for row in _rows(subject, [item])]
+        return [None] if len(texts) == 1 else [row for item in texts for row in _rows(task, [item])]
     return [window_row(document, document.windows[0]) for document in documents]
 
 
-def _probabilities(subject: Subject, rows: Sequence[Row]) -> list[Tensor]:
-    found: dict[int, Tensor] = {}
-    for group in batches([len(row.ids) for row in rows], subject.fits):
-        p = subject.link.probabilities(subject.logits(subject.batch([rows[i] for i in group])))
-        if subject.task is Task.QUESTIONS:
-            p = p.amax(-1).prod(-1, keepdim=True)  # of the likeliest ends
+def _probabilities(task: Task, rows: Sequence[Row]) -> list[Tensor]:
+    subject, found = task.subject, dict[int, Tensor]()
+    for group in batches([len(row) for row in rows], subject.fits):
+        p = task.class_probabilities(subject.logits(subject.batch([rows[i] for i in group])))
         if not p.isfinite().all():
             raise NotFinite(f"{subject.title} gives NaN or infinite logits for a text of the corpus")
         found.update(zip(group, p.cpu(), strict=True))
@@ -280,25 +268,14 @@ def _reference(subject: Subject, recipe: Recipe, candidate: Candidate, label: in
     )
 
 
-def _activations(subject: Subject, recipe: Recipe, chosen: Sequence[Sequence[Candidate]]) -> tuple[Packed | None, ...]:
+def _activations(task: Task, recipe: Recipe, chosen: Sequence[Sequence[Candidate]]) -> tuple[Packed | None, ...]:
     """Of each chosen text once, also when it is a reference for several classes."""
+    subject = task.subject
     rows = {c.number: c.row for found in chosen for c in found}
     states = _hidden_states(subject, recipe, rows)
     packed = tuple(_packed([states[c.number] for c in found], recipe) if found else None for found in chosen)
-    if subject.task is not Task.QUESTIONS:
-        return packed
-    (only,), (found,) = packed, chosen
-    return (None if only is None else only.with_answers(_answers(subject, [c.row for c in found])),)
-
-
-def _answers(subject: Subject, rows: Sequence[Row]) -> Tensor:
-    """For each token of each question, the probability that the answer starts, and ends, there; 0 at padding."""
-    held = torch.zeros(len(rows), 2, max(len(row.ids) for row in rows))
-    for group in batches([len(row.ids) for row in rows], subject.fits):
-        p = subject.logits(subject.batch([rows[i] for i in group])).softmax(-1).to("cpu", torch.float32)
-        for i, of_row in zip(group, p, strict=True):
-            held[i, :, : len(rows[i].ids)] = of_row[:, : len(rows[i].ids)]
-    return held
+    beside = [task.kept_beside([c.row for c in found]) if found else None for found in chosen]
+    return tuple(p and p.with_answers(answers) for p, answers in zip(packed, beside, strict=True))
 
 
 def _packed(states: Sequence[Tensor], recipe: Recipe) -> Packed:
@@ -319,7 +296,7 @@ def _hidden_states(subject: Subject, recipe: Recipe, rows: dict[int, Row]) -> di
     with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=len(rows) == 1 or None) as bar:
         for group in batches(lengths, subject.fits):
             batch = subject.batch([rows[numbers[i]] for i in group])
-            trace = capture(subject, batch, any_goal, wanted)
+            trace = capture(subject, batch, anything, wanted)
             states = torch.stack(trace.value(Site.HIDDEN)[layers.start : layers.stop], 1).cpu()
             if not states.abs().max() <= largest:
                 reached = f"{float(states.abs().max()):.3g}"

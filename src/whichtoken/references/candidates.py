@@ -4,7 +4,7 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from whichtoken.models.encoding import Row
+from whichtoken.core.rows import Row
 from whichtoken.references import Recipe
 
 PATIENCE = 10  # how many times further to look for references from other classes, once there are enough

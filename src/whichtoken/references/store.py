@@ -3,9 +3,7 @@
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, make_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -13,14 +11,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from whichtoken.atomic_write import write_folder
+from whichtoken.decode import decode_record, read_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
-from whichtoken.references.library import Reference, ReferenceLibrary
+from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.packing import Packed
-from whichtoken.references.recipe import Recipe
-from whichtoken.settings import has_type
 
 SCHEMA = 1  # raised when a field changes its meaning
 DESCRIPTION, ACTIVATIONS = "references.json", "activations.safetensors"
+DESCRIBED = {name: hint for name, hint in get_type_hints(ReferenceLibrary).items() if name != "packed"}
+# What the description holds: all fields but the activations, and their hash.
+_Description: Any = make_dataclass("ReferenceLibrary", [("activations_blake2b", str), *DESCRIBED.items()])
 
 
 def save_references(library: ReferenceLibrary, folder: str | Path) -> None:
@@ -30,20 +31,15 @@ def save_references(library: ReferenceLibrary, folder: str | Path) -> None:
     """
     if not isinstance(library, ReferenceLibrary):
         raise BadSetting("library", type(library).__name__, "a ReferenceLibrary; the folder comes second")
-    target = check_folder(folder)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
-    try:
-        _write(library, partial)
-        _replace(partial, target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with write_folder(check_folder(folder)) as beside:
+        _write(library, beside)
 
 
 def check_folder(folder: str | Path) -> Path:
     """Raise before long work what would fail after it: nothing but a library may be replaced."""
     if not isinstance(folder, str | Path):
         raise BadSetting("folder", folder, "a path")
-    target = Path(folder).expanduser().absolute()
+    target = Path(folder).expanduser().resolve()  # a link stays a link
     if target.exists() and not (target / DESCRIPTION).is_file():
         raise UsageError(f"{target} exists and is not a reference library; choose another folder, or remove it")
     try:
@@ -60,24 +56,17 @@ def read(folder: str | Path) -> ReferenceLibrary:
     if not isinstance(folder, str | Path):
         raise BadSetting("folder", type(folder).__name__, "the path of a stored reference library")
     path = Path(folder).expanduser()
+    if not (path / DESCRIPTION).is_file():
+        raise BadArtifact(f"{path} is not a reference library: it has no {DESCRIPTION}")
+    found = read_json(path / DESCRIPTION)
     try:
-        found = _description(path / DESCRIPTION)
-        tensors = _tensors(path / ACTIVATIONS, found.pop("activations_blake2b", None))
-    except OSError as error:
-        raise BadArtifact(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        recipe = _made(Recipe, found.pop("recipe"))
-        references = tuple(
-            tuple(_made(Reference, {**r, "text": _text(r)}) for r in of_class) for of_class in found.pop("references")
-        )
-        packed = tuple(_packed(tensors, label) for label in range(len(references)))
-        values = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
-        library: ReferenceLibrary = _made(
-            ReferenceLibrary, {**values, "recipe": recipe, "references": references, "packed": packed}
-        )
-        _check_shapes(path, library)
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise BadArtifact(f"{path / DESCRIPTION}: {type(error).__name__}: {error}") from error
+        described = decode_record(_Description, found, SCHEMA)
+    except BadArtifact as error:
+        raise BadArtifact(f"{path / DESCRIPTION}: {error}") from error
+    tensors = _tensors(path / ACTIVATIONS, described.activations_blake2b)
+    packed = tuple(_packed(tensors, label) for label in range(len(described.references)))
+    library = ReferenceLibrary(**{name: getattr(described, name) for name in DESCRIBED}, packed=packed)
+    _check_shapes(path, library)
     return library
 
 
@@ -88,7 +77,7 @@ def _write(library: ReferenceLibrary, folder: Path) -> None:
         for role, tensor in (packed.tensors if packed is not None else {}).items()
     }
     save_file(tensors, folder / ACTIVATIONS)
-    described = {name: getattr(library, name) for name in get_type_hints(ReferenceLibrary) if name != "packed"}
+    described = {name: getattr(library, name) for name in DESCRIBED}
     described["recipe"] = asdict(library.recipe)
     described["references"] = [[asdict(r) for r in found] for found in library.references]
     written = {
@@ -99,48 +88,16 @@ def _write(library: ReferenceLibrary, folder: Path) -> None:
     }
     text = json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1)
     (folder / DESCRIPTION).write_text(text, encoding="utf-8")
-    # Readable for whom the user's new files are: safetensors and mkdtemp write for their owner only.
-    mode = (folder / DESCRIPTION).stat().st_mode
-    (folder / ACTIVATIONS).chmod(mode)
-    folder.chmod(mode | (mode & 0o444) >> 2)
-    for path in (folder / ACTIVATIONS, folder / DESCRIPTION):
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())  # the rename must not reach the disk before what it names
 
 
-def _replace(partial: Path, target: Path) -> None:
-    if not target.exists():
-        partial.rename(target)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
-    target.rename(old / target.name)
-    partial.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _description(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise BadArtifact(f"{path.parent} is not a reference library: it has no {path.name}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadArtifact(f"{path} is not JSON: {error}") from error
-    made = (found.pop("record", None), found.pop("schema", None)) if isinstance(found, dict) else (None, None)
-    if made != ("ReferenceLibrary", SCHEMA):
-        raise BadArtifact(
-            f"{path}: expected a ReferenceLibrary of schema {SCHEMA}, found {made[0]} of schema {made[1]}"
-        )
-    return dict(found)
-
-
-def _tensors(path: Path, expected: object) -> dict[str, Tensor]:
+def _tensors(path: Path, expected: str) -> dict[str, Tensor]:
     if not path.is_file():
         raise BadArtifact(f"{path} is missing; build the library again")
-    if _hash(path) != expected:
-        raise BadArtifact(f"{path} is damaged: its hash is not the one in {DESCRIPTION}; build the library again")
     try:
+        if _hash(path) != expected:
+            raise BadArtifact(f"{path} is damaged: its hash is not the one in {DESCRIPTION}; build the library again")
         return dict(load_file(path))
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise BadArtifact(f"{path} cannot be read: {error}") from error
 
 
@@ -149,22 +106,10 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def _made(cls: Any, values: dict[str, Any]) -> Any:
-    hints = get_type_hints(cls)
-    if set(hints) != set(values):
-        raise ValueError(f"{cls.__name__}: fields {sorted(set(hints) ^ set(values))} are missing or not known")
-    for name, value in values.items():
-        if not has_type(value, hints[name]):
-            raise ValueError(f"{cls.__name__}: {name} is {value!r:.60}, expected {hints[name]}")
-    return cls(**values)
-
-
-def _text(reference: dict[str, Any]) -> tuple[str, ...] | None:
-    return None if reference["text"] is None else tuple(reference["text"])
-
-
 def _packed(tensors: dict[str, Tensor], label: int) -> Packed | None:
     mine = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == str(label)}
+    if mine and not {"values", "left"} & mine.keys():
+        raise BadArtifact(f"activations of class {label} are {', '.join(mine)}; expected values, or left and right")
     return Packed(mine) if mine else None
 
 

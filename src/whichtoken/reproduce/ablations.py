@@ -13,6 +13,7 @@ from whichtoken.core.trace import Method
 from whichtoken.data import BUFFER, Example, read_examples, shuffled
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
 from whichtoken.heads import HeadMask, all_heads, corrupt_heads, random_heads
+from whichtoken.metrics.randomisation import ladder
 from whichtoken.models import Subject
 from whichtoken.references import ReferenceLibrary
 from whichtoken.references.build import build_references
@@ -50,13 +51,6 @@ def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan
         )
     drawn = islice(shuffled(read_examples(train), seed, BUFFER), None if scan == "all" else int(scan))
     return kind.variants(subject, _Given(tuple(drawn), seed))
-
-
-def ladder(n_layers: int) -> tuple[int, ...]:
-    """1 to all; of more than 8 layers only every second one."""
-    if n_layers <= 8:
-        return tuple(range(1, n_layers + 1))
-    return tuple(sorted({1, *range(2, n_layers + 1, 2), n_layers}))
 
 
 @dataclass(frozen=True)

@@ -90,10 +90,16 @@ def removal_order(heat: Map, order: PixelOrder) -> NDArray[np.int64]:
         raise BadSetting("order", order, "'positive', the most relevant first, or 'negative', the least")
     if not np.isfinite(heat).all():
         raise BadInput("some scores of a heat map are NaN or infinite, which have no rank; give finite scores")
-    found = np.asarray(heat, dtype=np.float64).ravel()
-    grain = ROUNDING * np.abs(found).max()
-    ranked = np.argsort(-np.round(found / max(grain, np.finfo(np.float64).tiny)), kind="stable")
+    ranked = np.argsort(-rounded(heat).ravel(), kind="stable")
     return ranked if order == "positive" else ranked[::-1]
+
+
+def rounded(heat: Map) -> Map:
+    """Scores in units of what rounding can make of them, so that those which only it tells apart are equal."""
+    found: Map = np.asarray(heat, dtype=np.float64)
+    grain = max(ROUNDING * np.abs(found).max(), np.finfo(np.float64).tiny)
+    whole: Map = np.round(found / grain)
+    return whole
 
 
 def without_pixels(

@@ -1,0 +1,96 @@
+"""Pooled areas: Contrast-CAT's Table 1, as deduced from its figures, for neither paper nor code says how they scale.
+
+Each method's mean curve over the texts, without the whole text; all of them scaled to 0..1 by the smallest and the
+largest value of any method and step; trapezoids 0.1 wide. Nine steps give 0 to 0.8. An area depends on which methods it
+is compared with. No torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.bench.metrics import DOWN, ORDER_WORDS, UP, Columns, Metric
+from whichtoken.bench.results import InputResult
+from whichtoken.bench.stats import RESAMPLES, SEED
+from whichtoken.bench.table import mean_curves_of
+from whichtoken.errors import UsageError
+from whichtoken.metrics.curves import StepMetric, per_step
+from whichtoken.records import Curve, Plan
+from whichtoken.tables import Cell, Column
+
+STEPS: tuple[StepMetric, ...] = ("aopc", "log-odds")
+
+
+@dataclass(frozen=True)
+class PooledAuc(Metric):
+    """One number for all inputs, so its interval comes from resampling the inputs as a whole."""
+
+    on_curves: bool = True
+
+    def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
+        for plan in mean_curves_of(inputs):
+            for metric in STEPS:
+                yield _column(name, inputs, plan, metric)
+
+
+def _column(
+    name: str, inputs: Sequence[InputResult], plan: Plan, metric: StepMetric
+) -> tuple[Column, Mapping[str, Cell]]:
+    methods, source = list(inputs[0].methods), np.random.default_rng(SEED)
+    changes = np.array([[per_step(one.curve(m, plan), metric)[1:] for one in inputs] for m in methods])
+    draws = (source.integers(0, len(inputs), len(inputs)) for _ in range(RESAMPLES // 10))
+    drawn = np.array([_areas(methods, changes[:, chosen]) for chosen in draws])
+    low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+    words = f"{'AOPC' if metric == 'aopc' else metric}, {plan.perturbation}, {ORDER_WORDS[plan.order]}"
+    column = Column(
+        f"{name} {plan} {metric}",
+        f"pooled AUC of {words}",
+        "area under the mean curve, scaled by the lowest and highest value of all methods; at most 0.8",
+        (UP if metric == "aopc" else DOWN)[plan.order],
+        metric=name,
+        plan=plan,
+    )
+    cells = zip(methods, _areas(methods, changes), low, high, strict=True)
+    return column, {m: Cell(float(a), float(lo), float(hi), len(inputs)) for m, a, lo, hi in cells}
+
+
+def _areas(methods: Sequence[str], changes: NDArray[np.float64]) -> list[float]:
+    """Of methods x inputs x steps."""
+    return list(scaled_areas(dict(zip(methods, changes.mean(1).tolist(), strict=True))).values())
+
+
+def pooled_minmax_auc(curves_by_method: Mapping[str, Sequence[Curve]], metric: StepMetric) -> dict[str, float]:
+    """The areas of these curves, of the same texts for each method."""
+    _check_pool(curves_by_method)
+    means = {
+        method: [sum(step) / len(step) for step in zip(*(per_step(curve, metric)[1:] for curve in curves), strict=True)]
+        for method, curves in curves_by_method.items()
+    }
+    if len({value for mean in means.values() for value in mean}) == 1:
+        raise UsageError(f"{metric} is the same for all methods and steps, which no scale tells apart; give more texts")
+    return scaled_areas(means)
+
+
+def scaled_areas(means: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Areas under mean curves that are scaled together; 0 for all where nothing differs."""
+    low, high = min(map(min, means.values())), max(map(max, means.values()))
+    scale = (high - low) or 1.0
+    return {
+        method: sum(0.1 * (a + b - 2 * low) / (2 * scale) for a, b in pairwise(mean)) for method, mean in means.items()
+    }
+
+
+def _check_pool(curves_by_method: Mapping[str, Sequence[Curve]]) -> None:
+    if not curves_by_method or not all(curves_by_method.values()):
+        counted = {name: len(curves) for name, curves in curves_by_method.items()}
+        raise UsageError(f"every method needs the curve of at least one text; found {counted}")
+    curves = [curve for several in curves_by_method.values() for curve in several]
+    if len(lengths := {len(curve.removed) - 1 for curve in curves}) > 1:
+        raise UsageError(f"curves of {sorted(lengths)} steps have no mean; leave out texts too short for all the steps")
+    if len(made := {(curve.order, curve.perturbation, curve.grid, curve.level) for curve in curves}) > 1:
+        raise UsageError(f"curves of {sorted(made)} have no common scale; give those of one order and protocol")
+    if len({tuple(sorted(curve.key for curve in several)) for several in curves_by_method.values()}) > 1:
+        raise UsageError("the methods' curves are of different texts; give the curves of the same texts for each")

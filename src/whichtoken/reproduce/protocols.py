@@ -1,0 +1,113 @@
+"""How three papers measure: their steps, their metrics, and presets of `bench` with all of their choices.
+
+Han et al. (Contrast-CAT, UAI 2025), Qiang et al. (AttCAT, NeurIPS 2022) and Song et al. (Mask-LRP, 2023) share one
+deletion loop. It removes 11, 22 .. 100 % (whatever the figures say), counts special tokens in these shares although
+they stay, and never removes what is ranked last, be it a word or a special token. docs/evaluation.md compares this with
+the recommended protocol.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichtoken.bench.metrics import UP, BetweenClasses, CurveMetric, Seen, register_metric
+from whichtoken.bench.protocol import PRESETS
+from whichtoken.core.removal_steps import Grid, Steps, register_grid, steps_at
+from whichtoken.metrics.curves import per_step
+from whichtoken.metrics.ranks import kendall, score_table
+from whichtoken.records import Curve
+from whichtoken.reproduce.pooled import PooledAuc
+
+
+@dataclass(frozen=True)
+class Ninths(Grid):
+    """The authors' loop. Steps that remove no more than the one before are left out."""
+
+    @property
+    def words(self) -> str:
+        return "all tokens, special ones included"
+
+    @property
+    def same_for_every_order(self) -> bool:
+        return False
+
+    def steps(self, n_units: int, n_fixed: int, order: str) -> Steps:
+        return ninths(n_units + n_fixed)
+
+    def n_spared(self, ranked: Sequence[float], fixed: Sequence[float]) -> int:
+        return int(all(score > ranked[-1] for score in fixed))
+
+
+def ninths(total: int) -> Steps:
+    steps = steps_at(tuple(k / 9 for k in range(10)), total)
+    pairs = list(zip(steps.removed, steps.counts, strict=True))
+    fresh = [pair for i, pair in enumerate(pairs) if not i or pair[1] != pairs[i - 1][1]]
+    return Steps(tuple(share for share, _ in fresh), tuple(count for _, count in fresh))
+
+
+def absolute_aopc(curve: Curve) -> float:
+    """The mean of |p0 - p|, as AttCAT's code has it; a rise then counts as a drop."""
+    changes = per_step(curve, "aopc")[1:]
+    return sum(map(abs, changes)) / len(changes)
+
+
+def positions_tau(a: Sequence[float], b: Sequence[float]) -> float:
+    """Tau of the two lists of token positions, highest score first, as AttCAT's and Contrast-CAT's code has it.
+
+    That is no rank correlation, for it asks whether the positions rise and fall together down the two lists: the
+    reverse ranking gives about 0 instead of -1, and a tau-b of 0.93 becomes 0.5 or less. For their tables only.
+    """
+    return kendall(*np.argsort(-score_table([a, b]), axis=1, kind="stable").tolist())
+
+
+@dataclass(frozen=True)
+class PositionsBetweenClasses(BetweenClasses):
+    """Of all tokens, special ones included."""
+
+    about: str = (
+        "Kendall's tau of the arrays of positions, as the papers, between the explanations of the explained class and "
+        "the next one"
+    )
+
+    def value(self, seen: Seen) -> float | None:
+        if seen.other is None or min(len(set(one.scores)) for one in (seen.own, seen.other)) < 2:
+            return None
+        return positions_tau(seen.own.scores, seen.other.scores)
+
+
+register_grid("ninths", Ninths())
+register_metric(
+    "absolute-aopc",
+    CurveMetric(
+        "AOPC", "mean absolute change of the probability over the steps", UP, absolute_aopc, steps="aopc", absolute=True
+    ),
+)
+register_metric("positions-kendall", PositionsBetweenClasses())
+register_metric("pooled-auc", PooledAuc())
+
+PRESETS.update(
+    {
+        "contrast-cat": {
+            "grids": ("ninths",),
+            "perturbations": ("delete",),
+            "metrics": ("aopc", "log-odds", "positions-kendall", "pooled-auc"),
+            "sample": 2000,
+        },
+        "attcat": {
+            "grids": ("ninths",),
+            "target": "gold",
+            "perturbations": ("delete", "pad"),
+            "orders": ("morf",),
+            "metrics": ("absolute-aopc", "log-odds", "positions-kendall"),
+        },
+        "mask-lrp": {
+            "grids": ("ninths",),
+            "target": "gold",
+            "perturbations": ("pad",),
+            "orders": ("morf",),
+            "metrics": ("aopc", "log-odds"),
+            "min_tokens": 20,
+        },
+    }
+)

@@ -1,0 +1,358 @@
+"""Answer: questions with a context, by a model that chooses where the answer starts and ends.
+
+The answer is found first, then its start and its end are explained. Long contexts are read in overlapping windows, and
+the one with the best answer is explained. Papers explain the logit of the start and that of the end, each read out at
+its own token, and add the two maps; so do we (`Span.part`).
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import index
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from whichtoken.core.objectives import Objective, probability_of
+from whichtoken.core.perturb import Perturbation
+from whichtoken.core.rows import Row
+from whichtoken.data import check_texts, read_examples
+from whichtoken.errors import BadInput, BadSetting, UsageError
+from whichtoken.models import Document, LongTexts, Subject, batches, window_row
+from whichtoken.records import Attribution
+from whichtoken.squad import Question, read_squad
+from whichtoken.targets import Part, Predicted, Span, Target
+from whichtoken.tasks import texts
+from whichtoken.tasks.task import Example, Gold, Opened, Piece, ScoredPiece, Task, Unit
+
+CONTEXT = 1  # of the two texts of a question
+LONGEST_ANSWER = 30  # tokens
+SIDES: Mapping[Part, tuple[Part, ...]] = {
+    "both": ("start", "end"),
+    "sum": ("sum",),
+    "start": ("start",),
+    "end": ("end",),
+}
+ENDS: Mapping[Part, tuple[float, float]] = {"sum": (1.0, 1.0), "start": (1.0, 0.0), "end": (0.0, 1.0)}
+
+
+@dataclass(frozen=True)
+class SpanObjective(Objective):
+    """The logits of an answer's two ends, or of one of them. Logits are of starts and of ends: batch 2 token."""
+
+    ends: Int[Tensor, "batch 2"]  # first and last token
+    weights: Float[Tensor, "batch 2"]  # 1 for an end that is explained, else 0
+
+    def scalar(self, logits: Tensor) -> Float[Tensor, " batch"]:
+        return (logits.gather(2, self.ends[:, :, None])[:, :, 0] * self.weights.to(logits.dtype)).sum(-1)
+
+    def read(self, logits: Tensor) -> Float[Tensor, "batch 2"]:
+        """Log-probabilities of the two ends."""
+        return logits.log_softmax(-1).gather(2, self.ends[:, :, None])[:, :, 0]
+
+    def cache_key(self, row: int) -> Hashable:
+        return tuple(self.ends[row].tolist())
+
+    def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
+        """That the answer starts, or ends, there; of both, their product."""
+        return (read * self.weights.to(read.dtype)).sum(-1).exp()
+
+    def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
+        places = torch.nn.functional.one_hot(self.ends, batch.ids.shape[1]).to(torch.float64)
+        weights = self.weights.to(torch.float64)
+        return torch.einsum("bet,be->bt", places, weights / weights.sum(-1, keepdim=True))
+
+    def rows(self, index: Int[Tensor, " n"]) -> "SpanObjective":
+        return SpanObjective(self.ends[index], self.weights[index])
+
+    def target(self, row: int) -> Target:
+        part = next(name for name, of in ENDS.items() if list(of) == self.weights[row].tolist())
+        start, end = self.ends[row].tolist()
+        return Span(start, end, part)
+
+    def after_removal(self, kept: Bool[Tensor, "batch token"]) -> "SpanObjective":
+        """An answer moves when tokens before it are removed. Only an end that is not explained can be gone itself, and
+        does not count, wherever it is then said to be.
+        """
+        return replace(self, ends=(kept.cumsum(-1) - 1).clamp(min=0).gather(1, self.ends))
+
+    def anchors(self, batch: Any) -> Bool[Tensor, "batch token"]:
+        """Without its ends there is nothing to ask about."""
+        return self.readout(batch) > 0
+
+    def span(self) -> Int[Tensor, "batch 2"]:
+        return self.ends
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer in one window of a document: where its ends are, in that window."""
+
+    window: int
+    start: int
+    end: int
+    score: float  # the sum of its logits
+    probability: float
+    part: Part
+
+
+@dataclass(frozen=True)
+class Answer(Task):
+    subject: Subject
+
+    heads: ClassVar[tuple[str, ...]] = ("AutoModelForQuestionAnswering",)
+    name: ClassVar[str] = "qa"
+    unit: ClassVar[str] = "question"
+    reads: ClassVar[str] = "answers questions"
+    keywords: ClassVar[tuple[str, ...]] = ("question", "texts")
+    give: ClassVar[str] = "question=... and context=..., or --question and --context"
+    levels: ClassVar[tuple[str, ...]] = texts.LEVELS
+    bench_long: ClassVar[LongTexts | None] = "truncate"
+    protocol: ClassVar[Mapping[str, Any]] = {"metrics": ("precision",), "min_tokens": 1, "max_tokens": 384}
+
+    def target(self, target: Any) -> Span | str:
+        """The model's answer (None), another one by its text, or a Span."""
+        if target is None or isinstance(target, Predicted):
+            return Span()
+        if isinstance(target, Span | str):
+            return target
+        raise BadSetting("target", target, "None for the model's answer, the text of an answer, or Span(start, end)")
+
+    def check_long(self, long: str | None) -> None:
+        texts.check_long(long)
+
+    def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Document]:
+        for number, item in enumerate(inputs, first):
+            if len(check_texts(item, f"input {number}", number)) == 1:
+                wanted = f"{self.subject.title} answers questions: give (question, context)"
+                raise BadInput(f"is one text; {wanted}", index=number)
+        return self.subject.encode(inputs, long or "window", first, CONTEXT)
+
+    def pieces(self, documents: Sequence[Document], target: Span | str, first: int) -> list[Piece]:
+        found = self._located(documents, target, first)
+        return [
+            Piece(number, window_row(document, document.windows[answer.window]), (answer, side))
+            for number, (document, answer) in enumerate(zip(documents, found, strict=True), first)
+            for side in SIDES[answer.part]
+        ]
+
+    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> SpanObjective:
+        goals: list[tuple[Found, Part]] = [piece.goal for piece in pieces]
+        return SpanObjective(
+            torch.tensor([(answer.start, answer.end) for answer, _ in goals], device=logits.device),
+            torch.tensor([ENDS[side] for _, side in goals], device=logits.device, dtype=logits.dtype),
+        )
+
+    def record(
+        self, document: Document, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]
+    ) -> Attribution:
+        answer: Found = parts[0].piece.goal[0]
+        shown, scored = document.windows[answer.window], [part.scored[key] for part in parts]
+        details: dict[str, Any] = {}
+        if len(document.windows) > 1:
+            details |= {"window": answer.window, "windows": len(document.windows)}
+        for side, part in zip(SIDES[answer.part], scored, strict=True):
+            details |= {side: dict(part.details)} if part.details and len(scored) > 1 else part.details
+        return Attribution(
+            scores=_added([part.scores for part in scored]),
+            target=Span(answer.start, answer.end, answer.part),
+            label=_text_between(document, shown[answer.start], shown[answer.end]),
+            probability=answer.probability,
+            n_cut=len(document.ids) - len(shown),
+            n_windows=1,
+            details=details,
+            layers=tuple(_added(terms) for terms in zip(*(part.layers for part in scored), strict=True)),
+            seconds=sum(part.seconds for part in scored),
+            evaluations=sum(part.evaluations for part in scored) + len(document.windows),
+            **texts.token_fields(document, shown),
+            **made,
+        )
+
+    def removals(self) -> Mapping[str, Perturbation]:
+        return texts.Removals(self.subject)
+
+    def reopen(self, record: Attribution, item: Any = None) -> Opened:
+        target = record.target
+        if not isinstance(target, Span) or target.start is None or target.end is None:
+            raise UsageError(f"this attribution is of no answer, and {self.subject.title} answers questions")
+        (document,) = self.subject.encode([record.texts], "window", only=CONTEXT)
+        if len(document.windows) > 1 and record.n_cut:  # it may have been cut instead
+            (cut,) = self.subject.encode([record.texts], "truncate", only=CONTEXT)
+            document = replace(document, windows=(*document.windows, *cut.windows))
+        window = texts.window_of(document, record, self.subject.title)
+        ends = torch.tensor([[target.start, target.end]], device=self.subject.device)
+        side: Part = "sum" if target.part == "both" else target.part
+        weights = torch.tensor([ENDS[side]], device=self.subject.device)
+        return texts.opened(record, window, document, SpanObjective(ends, weights))
+
+    def units(self, record: Attribution, level: str) -> list[Unit]:
+        """Words of the context, without the ends of the answer: without these there is nothing to ask about."""
+        target = record.target
+        assert isinstance(target, Span), "checked when it was opened"
+        ends = {"both": (target.start, target.end), "sum": (target.start, target.end)}
+        fixed = {*ends.get(target.part, ()), *((target.start,) if target.part == "start" else ())}
+        fixed |= {target.end} if target.part == "end" else set()
+        in_context = {i for i, sequence in enumerate(record.sequences) if sequence == CONTEXT}
+        found = texts.units(record, level)
+        return [unit for unit in found if set(unit.elements) <= in_context and not fixed & set(unit.elements)]
+
+    def bench_target(self, part: Part) -> Span:
+        """As the papers' code: each end by itself."""
+        return Span(free=True, part=part)
+
+    def gold(self, example: Example, document: Document, index: int, part: Part) -> Gold | None:
+        """The first of the true answers. One that was cut off becomes the span of the first token, as in the papers."""
+        if not example.truth:
+            return None
+        seen, answer = document.windows[0], example.truth[0]
+        at = answer_tokens(document, answer.text, answer.start, index)
+        cut_off = not {*at} <= {*seen}
+        at = (0, 0) if cut_off else at
+        positions = tuple(range(seen.index(at[0]), seen.index(at[1]) + 1))
+        return Gold(Span(*at, part), positions, cut_off)
+
+    def n_tokens(self, document: Document) -> int:
+        return len(document.windows[0])
+
+    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
+        """From a file in SQuAD's form, or a list of Question; or, without answers, from pairs or a file of them."""
+        squad = isinstance(source, str | Path) and Path(source).suffix.lower() == ".json"
+        if isinstance(source, str | Path) and not squad:
+            yield from (Example(found.texts, (), found.where) for found in read_examples(source, None, columns))
+            return
+        given = read_squad(source) if squad else source
+        if not isinstance(given, Iterable):
+            wanted = "a file as SQuAD has it, or a list of Question"
+            raise BadInput(f"questions is {given!r:.60}; expected {wanted}")
+        for number, one in enumerate(given):
+            if isinstance(one, Question):
+                yield Example(one.texts, one.answers, one.where or f"question {number}", one.id)
+            elif isinstance(one, tuple) and len(one) == 2:
+                yield Example(one, (), f"question {number}")
+            else:
+                raise BadInput(f"question {number} is {one!r:.60}; expected a Question, as wt.read_squad returns")
+
+    def reference_rule(self, rule: str) -> str:
+        """Any questions: the rule is applied when an answer is explained, because where it is decides."""
+        if rule == "same-class":
+            raise BadSetting("rule", rule, "another one: answers to questions are not of classes")
+        return "random"
+
+    def check_references(self, texts: Sequence[tuple[str, ...]]) -> None:
+        alone = next((item for item in texts if len(item) == 1), None)
+        if alone is not None:
+            wanted = "pairs of question and context, as columns of these names"
+            raise BadInput(f"{alone[0]!r:.40} is one text; a library of questions is made of {wanted}")
+
+    def class_probabilities(self, logits: Tensor) -> Tensor:
+        """Of the likeliest ends."""
+        return logits.softmax(-1).amax(-1).prod(-1, keepdim=True)
+
+    def kept_beside(self, rows: Sequence[Row]) -> Tensor:
+        """For each token of each question, the probability that the answer starts, and ends, there; 0 at padding."""
+        held = torch.zeros(len(rows), 2, max(map(len, rows)))
+        for group in batches([len(row) for row in rows], self.subject.fits):
+            p = self.subject.logits(self.subject.batch([rows[i] for i in group])).softmax(-1).to("cpu", torch.float32)
+            for i, of_row in zip(group, p, strict=True):
+                held[i, :, : len(rows[i])] = of_row[:, : len(rows[i])]
+        return held
+
+    def facts(self) -> list[tuple[str, str]]:
+        cut = "longer contexts are read in windows, or cut (--long truncate)"
+        said = "for each token a logit that the answer starts, and one that it ends there"
+        return [("longest text", f"{self.subject.limit} tokens; {cut}"), ("answers questions", said)]
+
+    def _located(self, documents: Sequence[Document], target: Span | str, first: int) -> list[Found]:
+        """The best answer of each document, over its windows; or the one that is asked for, where it scores best."""
+        subject, best = self.subject, dict[int, Found]()
+        places = [(number, k) for number, document in enumerate(documents) for k in range(len(document.windows))]
+        wanted = [_wanted(target, document, first + number) for number, document in enumerate(documents)]
+        rows = [window_row(documents[number], documents[number].windows[k]) for number, k in places]
+        for group in batches([len(row) for row in rows], subject.fits):
+            logits = subject.logits(subject.batch([rows[i] for i in group]))
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            for row, i in enumerate(group):
+                number, k = places[i]
+                answer = _answer_in(documents[number], k, target, wanted[number], logits[row])
+                if answer is not None and (number not in best or answer.score > best[number].score):
+                    best[number] = answer
+        for number, document in enumerate(documents):
+            if number not in best:
+                cut = f"; {document.n_cut} of its tokens were cut, use long='window'" if document.n_cut else ""
+                raise BadInput(f": no window of the context holds the whole of that answer{cut}", index=first + number)
+        return [best[number] for number in range(len(documents))]
+
+
+def answer_tokens(document: Document, text: str, at: int, number: int) -> tuple[int, int]:
+    """The first and the last token of an answer, by its place in the context."""
+    if at < 0 or not text:
+        raise BadInput(f": the context does not hold the answer {text!r:.60}", index=number)
+    spans = zip(document.sequences, document.spans, strict=True)
+    inside = [
+        i
+        for i, (sequence, span) in enumerate(spans)
+        if sequence == CONTEXT and span and span[0] < at + len(text) and span[1] > at
+    ]
+    if not inside:
+        raise BadInput(f": the tokenizer has no token for the answer {text!r:.60}", index=number)
+    return inside[0], inside[-1]
+
+
+def best_span(
+    logits: Float[Tensor, "batch 2 token"], context: Bool[Tensor, "batch token"]
+) -> tuple[Int[Tensor, "batch 2"], Float[Tensor, " batch"]]:
+    """Of each row, the start and end with the highest sum of logits, start first, in the context; and that sum."""
+    n = logits.shape[-1]
+    pairs = logits[:, 0, :, None] + logits[:, 1, None, :]
+    near = torch.ones(n, n, dtype=torch.bool, device=logits.device).triu().tril(LONGEST_ANSWER - 1)
+    allowed = near & context[:, :, None] & context[:, None, :]
+    best = pairs.masked_fill(~allowed, -torch.inf).flatten(1).max(-1)
+    return torch.stack([best.indices // n, best.indices % n], -1), best.values
+
+
+def _wanted(target: Span | str, document: Document, number: int) -> tuple[int, int] | None:
+    """The tokens of the answer that is asked for, in the document; None: the model's."""
+    if isinstance(target, str):
+        return answer_tokens(document, target, document.texts[CONTEXT].find(target), number)
+    if target.start is None or target.end is None:
+        return None
+    start, end = index(target.start), index(target.end)
+    if not 0 <= start <= end < len(document.ids):
+        allowed = f"0 <= start <= end < {len(document.ids)}, its number of tokens"
+        raise BadInput(f": there is no span from token {start} to {end}; allowed is {allowed}", index=number)
+    return start, end
+
+
+def _answer_in(
+    document: Document, window: int, target: Span | str, wanted: tuple[int, int] | None, logits: Tensor
+) -> Found | None:
+    places = document.windows[window]
+    of_row = logits[None, :, : len(places)]
+    if wanted is not None:
+        if not {*wanted} <= {*places}:
+            return None
+        start, end = (places.index(position) for position in wanted)
+    elif isinstance(target, Span) and target.free:
+        start, end = (int(side.argmax()) for side in of_row[0])
+    else:
+        context = torch.tensor([[document.sequences[i] == CONTEXT for i in places]], device=logits.device)
+        start, end = best_span(of_row, context)[0][0].tolist()
+    part: Part = "both" if isinstance(target, str) else target.part
+    ends = torch.tensor([[start, end]], device=logits.device)
+    both = SpanObjective(ends, ends.new_tensor([ENDS["sum"]]))
+    said = SpanObjective(ends, ends.new_tensor([ENDS["sum" if part == "both" else part]]))
+    return Found(window, start, end, float(both.scalar(of_row)), float(probability_of(said, of_row)), part)
+
+
+def _added(maps: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(sum(values) for values in zip(*maps, strict=True))
+
+
+def _text_between(document: Document, start: int, end: int) -> str:
+    """The answer as it stands in its text; what is not within one text is named by its tokens."""
+    first, last = document.spans[start], document.spans[end]
+    if first is not None and last is not None and document.sequences[start] == document.sequences[end] and start <= end:
+        return document.texts[document.sequences[start] or 0][first[0] : last[1]].strip()
+    return f"{document.tokens[start]} .. {document.tokens[end]}"

@@ -1,0 +1,194 @@
+"""Classify: texts and pairs of texts, by a head that pools. Long texts are explained in windows and averaged."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from whichtoken.core.objectives import ClassObjective, Link, Objective
+from whichtoken.core.perturb import Perturbation
+from whichtoken.data import read_examples
+from whichtoken.errors import BadInput, BadSetting, UsageError
+from whichtoken.models import Document, LongTexts, Subject, batches, window_row
+from whichtoken.records import Attribution
+from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, label_index, label_of
+from whichtoken.tasks import texts
+from whichtoken.tasks.task import Example, Gold, Opened, Piece, Scored, ScoredPiece, Task, Unit
+
+READOUTS = {
+    "first": "the first token",
+    "last": "the last token",
+    "mean": "the mean of the tokens",
+    "first two": "the first two tokens",
+    "first and patches": "the first token and the mean of the patches",
+}
+
+
+@dataclass(frozen=True)
+class Classify(Task):
+    subject: Subject
+
+    heads: ClassVar[tuple[str, ...]] = ("AutoModelForSequenceClassification",)
+    name: ClassVar[str] = "texts"
+    unit: ClassVar[str] = "text"
+    reads: ClassVar[str] = "classifies texts"
+    levels: ClassVar[tuple[str, ...]] = texts.LEVELS
+    bench_long: ClassVar[LongTexts | None] = "truncate"
+
+    def target(self, target: Any) -> Any:
+        return class_target(target, self.subject.labels)
+
+    def check_long(self, long: str | None) -> None:
+        texts.check_long(long)
+
+    def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Document]:
+        return self.subject.encode(inputs, long or "truncate", first)
+
+    def pieces(self, documents: Sequence[Document], target: Any, first: int) -> list[Piece]:
+        found = [
+            Piece(index, window_row(document, window), target)
+            for index, document in enumerate(documents, first)
+            for window in document.windows
+        ]
+        if not isinstance(target, Predicted):
+            return found
+        chosen = self._classes([piece for piece in found if len(documents[piece.index - first].windows) > 1])
+        return [replace(p, goal=Class(chosen[p.index])) if p.index in chosen else p for p in found]
+
+    def _classes(self, pieces: Sequence[Piece]) -> dict[int, int]:
+        """A text in several windows has one prediction: the class with the highest mean probability over them."""
+        link, sums = link_of(self.subject), dict[int, Tensor]()
+        for group in batches([len(piece.row) for piece in pieces], self.subject.fits):
+            logits = self.subject.logits(self.subject.batch([pieces[i].row for i in group]))
+            for i, probabilities in zip(group, link.probabilities(logits), strict=True):
+                sums[pieces[i].index] = sums.get(pieces[i].index, 0) + probabilities
+        return {index: int(total.argmax()) for index, total in sums.items()}
+
+    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> Objective:
+        return class_objective(self.subject, [piece.goal for piece in pieces], logits)
+
+    def record(
+        self, document: Document, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]
+    ) -> Attribution:
+        scored, single = [part.scored[key] for part in parts], len(parts) == 1
+        shown = document.windows[0] if single else range(len(document.ids))
+        merged = scored[0] if single else _merged(document, scored)
+        return Attribution(
+            scores=merged.scores,
+            target=parts[0].target,
+            label=label_of(parts[0].target, self.subject.labels),  # type: ignore[arg-type]  # of classes
+            probability=sum(part.probability for part in parts) / len(parts),
+            n_cut=document.n_cut,
+            n_windows=len(parts),
+            details=merged.details,
+            layers=merged.layers,
+            seconds=merged.seconds,
+            evaluations=merged.evaluations,
+            **texts.token_fields(document, shown),
+            **made,
+        )
+
+    def removals(self) -> Mapping[str, Perturbation]:
+        return texts.Removals(self.subject)
+
+    def reopen(self, record: Attribution, item: Any = None) -> Opened:
+        return texts.reopened(self.subject, record, resolved(self.subject, record.target))
+
+    def units(self, record: Attribution, level: str) -> list[Unit]:
+        return texts.units(record, level)
+
+    def gold(self, example: Example, document: Any, index: int, part: Part) -> Gold | None:
+        return class_gold(self.subject, example)
+
+    def n_tokens(self, document: Document) -> int:
+        return len(document.windows[0])
+
+    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
+        for found in read_examples(source, labels, columns):
+            yield Example(found.texts, found.label, found.where)
+
+    def reference_rule(self, rule: str) -> str:
+        return rule
+
+    def class_probabilities(self, logits: Tensor) -> Tensor:
+        return link_of(self.subject).probabilities(logits)
+
+    def facts(self) -> list[tuple[str, str]]:
+        cut = "longer ones are cut, or explained in windows (--long window)"
+        return [("longest text", f"{self.subject.limit} tokens; {cut}"), *class_facts(self.subject)]
+
+
+def class_target(target: Any, labels: Sequence[str]) -> Predicted | Class | Contrast:
+    """The short forms that `explain(target=...)` accepts."""
+    if target is None or isinstance(target, Predicted):
+        return Predicted()
+    if isinstance(target, Span):
+        raise BadSetting("target", target, "a class: a Span is an answer, and this model does not answer questions")
+    if isinstance(target, Contrast):
+        pair = label_index(target.label, labels), label_index(target.rather_than, labels)
+        if pair[0] == pair[1]:
+            raise BadSetting("target", target, "a contrast of two different labels")
+        return Contrast(*pair)
+    return Class(label_index(target.label if isinstance(target, Class) else target, labels))
+
+
+def class_gold(subject: Subject, example: Example) -> Gold:
+    if example.truth is None:
+        raise BadInput(": this protocol explains the true class, and there is no label", place=example.where)
+    return Gold(Class(label_index(example.truth, subject.labels)))
+
+
+def class_objective(subject: Subject, goals: Sequence[Any], logits: Tensor) -> ClassObjective:
+    """Of a head that gives a logit for each class; what is not said is what it predicts."""
+    predicted = logits.argmax(-1).tolist()
+    toward = [own if isinstance(goal, Predicted) else goal.label for goal, own in zip(goals, predicted, strict=True)]
+    against = [goal.rather_than for goal in goals if isinstance(goal, Contrast)]
+    tensors = [torch.tensor(labels, device=logits.device) if labels else None for labels in (toward, against)]
+    assert tensors[0] is not None, "a batch has rows"
+    return ClassObjective(tensors[0], tensors[1], link_of(subject), subject.readout)
+
+
+def resolved(subject: Subject, target: Target) -> ClassObjective:
+    """The objective of a record."""
+    if isinstance(target, Span):
+        raise UsageError(f"this attribution is of an answer, and {subject.title} gives classes")
+    wanted = class_target(target, subject.labels)
+    return class_objective(subject, [wanted], torch.zeros(1, len(subject.labels), device=subject.device))
+
+
+def link_of(subject: Subject) -> Link:
+    """Single-logit and multi-label heads give each label a probability of its own."""
+    config = subject.model.config
+    alone = config.num_labels == 1 or config.problem_type == "multi_label_classification"
+    return Link.SIGMOID if alone else Link.SOFTMAX
+
+
+def class_facts(subject: Subject) -> list[tuple[str, str]]:
+    return [
+        ("labels", ", ".join(f"{i} {label}" for i, label in enumerate(subject.labels))),
+        ("probabilities", f"{link_of(subject).value} of the logits"),
+        ("head reads", READOUTS[subject.architecture.readout(subject.model).value]),
+    ]
+
+
+def _merged(document: Document, parts: Sequence[Scored]) -> Scored:
+    return Scored(
+        scores=_averaged(document, [part.scores for part in parts]),
+        details={"windows": [part.details for part in parts]} if parts[0].details else {},
+        layers=tuple(_averaged(document, terms) for terms in zip(*(part.layers for part in parts), strict=True)),
+        seconds=sum(part.seconds for part in parts),
+        evaluations=sum(part.evaluations for part in parts),
+    )
+
+
+def _averaged(document: Document, parts: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Each token's mean over the windows that hold it; special tokens, which stand in all of them, get 0."""
+    sums, counts = [0.0] * len(document.ids), [0] * len(document.ids)
+    for window, scores in zip(document.windows, parts, strict=True):
+        for position, score in zip(window, scores, strict=True):
+            if document.sequences[position] is not None:
+                sums[position] += score
+                counts[position] += 1
+    return tuple(total / max(count, 1) for total, count in zip(sums, counts, strict=True))

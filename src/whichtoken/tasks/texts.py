@@ -1,0 +1,116 @@
+"""What tasks that read texts have in common: documents, windows, and words that can be removed."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from whichtoken.core.objectives import Objective
+from whichtoken.core.perturb import Delete, Perturbation, Replace
+from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.models import Document, LongTexts, Subject, window_row
+from whichtoken.models.architectures import Readout
+from whichtoken.records import Attribution
+from whichtoken.tasks.task import Opened, ScoredPiece, Unit
+from whichtoken.words import word_groups
+
+LEVELS = ("token", "word")
+
+
+def check_long(long: str | None) -> None:
+    if long is not None and long not in get_args(LongTexts):
+        raise BadSetting("long", long, f"one of {', '.join(get_args(LongTexts))}")
+
+
+def token_fields(document: Document, shown: Sequence[int]) -> dict[str, Any]:
+    """The fields of a record that say what its tokens are."""
+    names = ("tokens", "spans", "sequences", "word_ids")
+    return {"texts": document.texts, **{name: tuple(getattr(document, name)[i] for i in shown) for name in names}}
+
+
+class Removals(Mapping[str, Perturbation]):
+    """delete, mask and pad; an error says why a model does not have one of them."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    def __getitem__(self, name: str) -> Perturbation:
+        if name == "delete":
+            return Delete()
+        if name not in ("mask", "pad"):
+            raise KeyError(name)
+        filler = self._subject.filler(name)
+        if filler is None:
+            title = self._subject.title
+            raise UnsupportedModel(f"{title} has no {name} token to replace words by; use the perturbation 'delete'")
+        if name == "pad":
+            self._check_padding()
+        return Replace(name, filler)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("delete", "mask", "pad"))
+
+    def __len__(self) -> int:
+        return 3
+
+    def _check_padding(self) -> None:
+        """RoBERTa, XLM-R and MPNet look for padding by its id; a decoder reads the last token that is none."""
+        subject = self._subject
+        by_position = subject.architecture.positions_after_padding
+        if by_position or subject.architecture.readout(subject.model) is Readout.LAST:
+            does = "gives padding no position" if by_position else "reads the last token that is not padding"
+            raise UnsupportedModel(
+                f"{subject.title}: {subject.model.config.model_type} {does}, so padding is not a neutral replacement "
+                "in this model; use the perturbation 'mask' or 'delete'"
+            )
+
+
+def text_record(document: Document, part: ScoredPiece, key: str, label: str, made: Mapping[str, Any]) -> Attribution:
+    """Of a document that was explained in one piece, its first window."""
+    scored = part.scored[key]
+    return Attribution(
+        scores=scored.scores,
+        target=part.target,
+        label=label,
+        probability=part.probability,
+        n_cut=document.n_cut,
+        n_windows=1,
+        details=scored.details,
+        layers=scored.layers,
+        seconds=scored.seconds,
+        evaluations=scored.evaluations,
+        **token_fields(document, document.windows[0]),
+        **made,
+    )
+
+
+def window_of(document: Document, record: Attribution, title: str) -> tuple[int, ...]:
+    """The window of a document that a record explains, as its spans tell; UsageError if there is none."""
+    for window in document.windows:
+        fields = token_fields(document, window)
+        if (record.tokens, record.spans) == (fields["tokens"], fields["spans"]):
+            return window
+    raise UsageError(
+        f"this attribution has other tokens than {title} reads at once; explain with this model, and without windows"
+    )
+
+
+def reopened(subject: Subject, record: Attribution, objective: Objective) -> Opened:
+    """The text of a record, if this model reads it whole, or cut in the same place."""
+    (document,) = subject.encode([record.texts])
+    return opened(record, window_of(document, record, subject.title), document, objective)
+
+
+def opened(record: Attribution, window: tuple[int, ...], document: Document, objective: Objective) -> Opened:
+    row = window_row(document, window)
+    key = hashlib.sha256("\0".join(record.texts).encode()).hexdigest()[:16]
+    n_fixed = sum(sequence is None for sequence in record.sequences)
+    return Opened(row, objective, key, len(row), n_fixed)
+
+
+def units(record: Attribution, level: str) -> list[Unit]:
+    """Content tokens, or words, whose score is the sum over their tokens."""
+    if level == "word":
+        groups = word_groups(record.texts, record.spans, record.sequences, record.word_ids)
+    else:
+        groups = tuple((i,) for i, sequence in enumerate(record.sequences) if sequence is not None)
+    return [Unit(group, sum(record.scores[i] for i in group)) for group in groups]

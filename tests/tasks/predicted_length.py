@@ -1,0 +1,79 @@
+"""A task in one file: how long a model says that a text is, by a regression head. CONTRIBUTING.md explains it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from whichtoken.core.objectives import Objective
+from whichtoken.core.perturb import Perturbation
+from whichtoken.data import read_examples
+from whichtoken.models import Document, Subject, window_row
+from whichtoken.records import Attribution
+from whichtoken.targets import Class, Target
+from whichtoken.tasks import Example, Opened, Piece, ScoredPiece, Task, Unit, texts
+
+
+@dataclass(frozen=True)
+class Length(Objective):
+    """The only output of the head, read from the pooled position; tracked between 0 and 1."""
+
+    pooled: Callable[[Any], Tensor]
+
+    def scalar(self, logits: Tensor) -> Tensor:
+        return logits[:, 0]
+
+    def probability(self, read: Tensor) -> Tensor:
+        return read[:, 0].sigmoid()
+
+    def readout(self, batch: Any) -> Tensor:
+        return self.pooled(batch)
+
+    def rows(self, index: Tensor) -> "Length":
+        return self
+
+    def target(self, row: int) -> Target:
+        return Class(0)
+
+
+@dataclass(frozen=True)
+class PredictedLength(Task):
+    subject: Subject
+
+    name: ClassVar[str] = "length"
+    unit: ClassVar[str] = "text"
+    reads: ClassVar[str] = "predicts the length of texts"
+
+    @classmethod
+    def accepts(cls, subject: Subject) -> bool:
+        return bool(subject.model.config.problem_type == "regression")
+
+    def encode(self, inputs: Sequence[Any], long: Any, first: int) -> list[Document]:
+        return self.subject.encode(inputs, "truncate", first)
+
+    def pieces(self, documents: Sequence[Document], target: Any, first: int) -> list[Piece]:
+        return [Piece(index, window_row(one, one.windows[0])) for index, one in enumerate(documents, first)]
+
+    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> Length:
+        return Length(self.subject.readout)
+
+    def record(
+        self, document: Document, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]
+    ) -> Attribution:
+        return texts.text_record(document, parts[0], key, "length", made)
+
+    def removals(self) -> Mapping[str, Perturbation]:
+        return texts.Removals(self.subject)
+
+    def reopen(self, record: Attribution, item: Any = None) -> Opened:
+        return texts.reopened(self.subject, record, Length(self.subject.readout))
+
+    def units(self, record: Attribution, level: str) -> list[Unit]:
+        return texts.units(record, level)
+
+    def n_tokens(self, document: Document) -> int:
+        return len(document.windows[0])
+
+    def examples(self, source: Any, labels: Any, columns: Any) -> Iterator[Example]:
+        return (Example(found.texts, found.label, found.where) for found in read_examples(source, labels, columns))
