@@ -11,12 +11,12 @@ from typing import Any, SupportsIndex, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from whichtoken._explain import plan, scored_pieces
-from whichtoken.core.objectives import Link, Objective
+from whichtoken.core.objectives import Anything, Link
 from whichtoken.core.perturb import Fill as FillPixels
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.removal_steps import Steps, grid_of
@@ -25,7 +25,7 @@ from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput, BadSetting
 from whichtoken.models import LogitCache, Subject
 from whichtoken.records import Attribution
-from whichtoken.targets import Class, Target, label_index
+from whichtoken.targets import label_index
 from whichtoken.tasks import Piece, task_for
 from whichtoken.tasks.classify import link_of
 from whichtoken.tasks.image import ClassifyImage
@@ -49,28 +49,6 @@ class PixelPlan:
         for setting, allowed in (("order", PixelOrder), ("grid", PixelGrid), ("fill", Fill), ("of", Of)):
             if getattr(self, setting) not in get_args(allowed):
                 raise BadSetting(setting, getattr(self, setting), f"one of {', '.join(get_args(allowed))}")
-
-
-@dataclass(frozen=True)
-class _EveryClass(Objective):
-    """Reads the logits of all classes: which one is right is decided later."""
-
-    link: Link
-
-    def scalar(self, logits: Tensor) -> Float[Tensor, " batch"]:
-        return logits.amax(-1)
-
-    def probability(self, read: Tensor) -> Float[Tensor, "batch label"]:
-        return self.link.probabilities(read)
-
-    def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
-        raise NotImplementedError("nothing is differentiated")
-
-    def rows(self, index: Int[Tensor, " n"]) -> "_EveryClass":
-        return self
-
-    def target(self, row: int) -> Target:
-        return Class(0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +118,7 @@ def degrade_images(
     unit = f" x {IMAGES_AT_ONCE} images"
     for first in tqdm(groups, desc="evaluating", unit=unit, disable=None, delay=1, leave=False):
         numbers = range(first, min(first + IMAGES_AT_ONCE, len(images.rows)))
-        logits, start = _logits(LogitCache(subject), _EveryClass(link), _remainders(images, numbers, maps, wanted)), 0
+        logits, start = _logits(LogitCache(subject), _remainders(images, numbers, maps, wanted)), 0
         for number, method, place in product(numbers, maps, range(len(wanted))):
             of_levels = logits[start : start + len(_steps(wanted[place], images).counts)]
             label = None if images.labels is None else images.labels[number]
@@ -149,15 +127,15 @@ def degrade_images(
     return [_curves(how, method, found[place, method], images) for place, how in enumerate(wanted) for method in maps]
 
 
-def _logits(cache: LogitCache, objective: Objective, rows: Iterable[Row]) -> Float[Tensor, "row label"]:
+def _logits(cache: LogitCache, rows: Iterable[Row]) -> Float[Tensor, "row label"]:
     """In double precision. No more rows are held than the model reads at once: all of them would not fit in memory."""
     found, waiting = list[Tensor](), list[Row]()
     for row in rows:
         waiting.append(row)
         if not cache.subject.fits(len(waiting) + 1, len(row)):
-            found += cache.read(waiting, objective)
+            found += cache.read(waiting, Anything())
             waiting = []
-    return torch.stack([*found, *cache.read(waiting, objective)]).to("cpu", torch.float64)
+    return torch.stack([*found, *cache.read(waiting, Anything())]).to("cpu", torch.float64)
 
 
 def _remainders(
