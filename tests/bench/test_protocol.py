@@ -209,3 +209,8 @@ def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
         for order in ("morf", "lerf", "random")
         for grid in ("tenths", "twentieths", "all", "ninths")
     }
+
+
+def test_answers_are_looked_for_in_questions_only(subject_of: Callable[..., wt.Subject]) -> None:
+    with pytest.raises(BadSetting, match="it looks for answers, and texts have none"):
+        wt.compare(subject_of("bert"), ["very slow film"], ["random"], protocol=wt.protocol(metrics=("precision",)))

@@ -72,6 +72,9 @@ class Protocol:
             task.removal(name)
         if self.level not in task.levels:
             raise BadSetting("level", self.level, f"one of {', '.join(task.levels)} for {task.unit}s")
+        for name in self.metrics or ():
+            if METRICS[name].needs_truth and not task.has_answers:
+                raise BadSetting("metrics", name, f"another one: it looks for answers, and {task.unit}s have none")
         if self.max_tokens is not None and task.bench_long is None:
             raise BadSetting("max_tokens", self.max_tokens, f"None: {task.unit}s are not cut")
         usual = {"metrics": USUAL_METRICS, "min_tokens": USUAL_MIN_TOKENS, "max_tokens": None, **task.protocol}

@@ -117,6 +117,7 @@ class Task(Protocol):
     at_once: ClassVar[int] = 128  # inputs that are encoded and sorted by length together
     levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
     protocol: ClassVar[Mapping[str, Any]] = {}  # how a benchmark differs from the recommended one by default
+    has_answers: ClassVar[bool] = False  # tokens that a metric can look for, where the truth is known
     bench_long: ClassVar[LongTexts | None] = None  # what a benchmark does with inputs over the model's limit
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Any]:
