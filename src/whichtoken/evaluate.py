@@ -159,7 +159,7 @@ def _check_whole(attribution: Attribution, probability: float) -> None:
         )
 
 
-def _curve(  # what a record is made of
+def _curve(
     given: OpenInput,
     attribution: Attribution,
     plan: Plan,

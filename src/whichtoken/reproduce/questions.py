@@ -36,7 +36,7 @@ def compare_questions(  # noqa: PLR0913  # settings of one protocol
     that was interrupted continues there.
     """
     task = task_for(subject)
-    if "precision" not in task.protocol.get("metrics", ()):
+    if not task.has_answers:
         raise UsageError(
             f"{subject.title} {task.reads} and answers no questions; give a model that does (--model, wt.load), or "
             "measure it by wt.compare"

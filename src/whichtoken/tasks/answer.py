@@ -192,9 +192,7 @@ class Answer(Task):
         """Words of the context, without the ends of the answer: without these there is nothing to ask about."""
         target = record.target
         assert isinstance(target, Span), "checked when it was opened"
-        ends = {"both": (target.start, target.end), "sum": (target.start, target.end)}
-        fixed = {*ends.get(target.part, ()), *((target.start,) if target.part == "start" else ())}
-        fixed |= {target.end} if target.part == "end" else set()
+        fixed = {"start": {target.start}, "end": {target.end}}.get(target.part, {target.start, target.end})
         in_context = {i for i, sequence in enumerate(record.sequences) if sequence == CONTEXT}
         found = texts.units(record, level)
         return [unit for unit in found if set(unit.elements) <= in_context and not fixed & set(unit.elements)]

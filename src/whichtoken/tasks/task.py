@@ -152,11 +152,15 @@ class Task(Protocol):
         """How many tokens the model reads of a document, special ones included."""
         ...
 
+    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
+        """The inputs of a benchmark."""
+        ...
+
+    # What follows has a default.
+
     def named(self, document: Any) -> Any:
         """What tells a document from others, with a `repr` that does not change."""
         return document.texts
-
-    # What follows has a default.
 
     @classmethod
     def accepts(cls, subject: Subject) -> bool:
@@ -202,10 +206,6 @@ class Task(Protocol):
     def gold(self, example: Example, document: Any, index: int, part: Part) -> Gold | None:
         """The truth about an example; None if it is not known, and the example is left out where it is needed."""
         return None
-
-    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
-        """The inputs of a benchmark."""
-        ...
 
     def reference_rule(self, rule: str) -> str:
         """By which rule texts are kept for a reference library while a corpus is scanned."""
