@@ -26,7 +26,7 @@ from whichtoken.core.ops import attended_gradient, layer_dot, minmax_maps
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Site, Trace
 from whichtoken.models import ModelProbe, capture, window_row
-from whichtoken.references.contrast import Choice, overlaps
+from whichtoken.references.contrast import Selection, overlaps
 from whichtoken.references.refinement import Maps, Refinement, combine
 from whichtoken.targets import Predicted
 from whichtoken.tasks.classify import class_objective
@@ -68,7 +68,7 @@ def measured(subject: wt.Subject, length: int, references: int) -> list[str]:
     words = [token for token in subject.tokenizer.get_vocab() if token.isascii() and token.isalpha()]
     source = random.Random(length)
     corpus = [" ".join(source.choices(sorted(words), k=length)) for _ in range(references)]
-    library = wt.build_references(subject, corpus, rule="random", n=references, dtype="float32")
+    library = wt.references.build(subject, corpus, rule="random", n=references, dtype="float32")
     document = subject.encode([(" ".join(source.choices(sorted(words), k=length)),)])[0]
     row = window_row(document, document.windows[0])
     keep = [*range(length - 1), len(row.ids) - 1]  # exactly `length` tokens: words, then what the tokenizer ends with
@@ -94,10 +94,10 @@ def measured(subject: wt.Subject, length: int, references: int) -> list[str]:
     return [str(cell) for cell in cells]
 
 
-def maps_of(trace: Trace, library: wt.ReferenceLibrary, references: int) -> Tensor:
+def maps_of(trace: Trace, library: wt.references.ReferenceLibrary, references: int) -> Tensor:
     states, grads = trace.value(Site.HIDDEN)[:-1], trace.grad(Site.HIDDEN)[:-1]
     weights = attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths)
-    seen = overlaps(weights, trace, library, Choice(references, "position", slice(0, -1))).layers.sum(2)
+    seen = overlaps(weights, trace, library, Selection(references, "position", slice(0, -1))).layers.sum(2)
     return minmax_maps(layer_dot(weights, states).sum(1)[:, None, :] - seen, trace.mask)
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     loaded = wt.load(chosen.model)
     subject = wt.Subject(loaded.model, loaded.tokenizer, Path(chosen.model).name, loaded.revision, chosen.max_tokens)
     options: dict[str, Any] = {"layers": "all", "dtype": "float32", "scan": chosen.scan}
-    library = wt.build_references(subject, chosen.train, n=60, **options)
+    library = wt.references.build(subject, chosen.train, n=60, **options)
     print(library.summary())
     subject = subject.with_references(library)
     names = chosen.only.split(",") if chosen.only else list(GROUPS)
@@ -58,7 +58,7 @@ def main() -> None:
         + (f" --only {chosen.only}" if chosen.only else "")
         + (f' --skip "{chosen.skip}"' if chosen.skip else "")
         + "`: mean drop of the predicted probability when 10 to 90 % of the content tokens are taken away, with 95 % "
-        "bootstrap intervals over texts. Refined methods searched on deletion, not on masking. `gain`: how much "
+        "bootstrap intervals over texts. Refined methods were tuned on deletion, not on masking. `gain`: how much "
         "more, text by text, than `base`: Contrast-CAT on the unchanged network with threshold mean+std in nine steps.",
         "",
         "```",
@@ -158,7 +158,7 @@ def rules(subject: wt.Subject, train: Path, options: dict[str, Any]) -> Variants
     """Table 2 of the paper: does it matter that references are of another class?"""
     found = {}
     for rule in ("random", "same-class"):
-        library = wt.build_references(subject, train, rule=rule, **options)
+        library = wt.references.build(subject, train, rule=rule, **options)
         print(library.summary())
         found[f"rule {rule}"] = variant(references=library)
         found[f"rule {rule}, refine=False"] = variant(references=library, refine=False)
@@ -168,10 +168,10 @@ def rules(subject: wt.Subject, train: Path, options: dict[str, Any]) -> Variants
 def size(subject: wt.Subject, train: Path, options: dict[str, Any]) -> Variants:
     """Libraries in less space: 30 references of each class, the block inputs that the method reads."""
     assert subject.references is not None
-    whole = wt.build_references(subject, train, **{**options, "layers": "inputs"})
-    small = wt.build_references(subject, train, **{**options, "layers": "inputs", "dtype": "float16"})
-    libraries = {"float32": whole, "float16": small}
-    libraries |= {how: small.compressed(how) for how in ("int8", "lowrank:64", "lowrank:16", "mean")}
+    whole = wt.references.build(subject, train, **{**options, "layers": "inputs"})
+    half = {**options, "layers": "inputs", "dtype": "float16"}
+    libraries = {"float32": whole, "float16": wt.references.build(subject, train, **half)}
+    libraries["int8"] = wt.references.build(subject, train, **half, compress="int8")
     found = {}
     for name, library in libraries.items():
         title = f"{name}, {library.n_bytes / 1e6:.2f} MB"

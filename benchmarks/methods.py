@@ -65,7 +65,7 @@ def table(
     rows = []
     for name in ranked:
         most, least = (shown(np.array(column)) for column in zip(*drops[name], strict=True))
-        mark = " *" if wt.method(name).searched else ""
+        mark = " *" if wt.method(name).tuned_on_deletion else ""
         rows.append(f"| {name}{mark} | {most} | {least} | {seconds[name] / seconds['cat']:.1f} |")
     return f"""# Every method on the same texts
 
@@ -76,7 +76,7 @@ def table(
 |---|---|---|---|
 {chr(10).join(rows)}
 
-\\* searched on the deletion curve, which flatters its deletion score. Cost: time of the method alone beside that of one
+\\* tuned on the deletion curve, which flatters its deletion score. Cost: time of the method alone beside that of one
 forward and one backward (`cat`); methods that run together share that pass.
 """
 

@@ -17,6 +17,7 @@ from tqdm import tqdm
 import whichtoken as wt
 from scoring import shown
 from whichtoken.bench.selection import default_methods
+from whichtoken.reproduce.sst_trees import read_sst_trees, sst_rationale
 from whichtoken.tasks import task_for
 
 RESULT = Path(__file__).parent / "results" / "plausibility.md"
@@ -28,19 +29,19 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=200)
     given = parser.parse_args()
     subject = wt.load()
-    trees = [tree for tree in wt.read_sst_trees(given.file) if tree.label is not None]
+    trees = [tree for tree in read_sst_trees(given.file) if tree.label is not None]
     Random(0).shuffle(trees)
     names = default_methods(task_for(subject))
-    chosen: list[wt.Rationale] = []
+    chosen: list[wt.metrics.Rationale] = []
     results = []
     for tree in tqdm(trees, desc="explaining"):
         if len(chosen) == given.texts:
             break
         predicted = wt.explain(subject, [tree.text], ["random"])[0]["random"].label
-        if predicted.casefold() == str(tree.label).casefold() and wt.sst_rationale(tree, predicted).spans:
-            chosen.append(wt.sst_rationale(tree, predicted))
+        if predicted.casefold() == str(tree.label).casefold() and sst_rationale(tree, predicted).spans:
+            chosen.append(sst_rationale(tree, predicted))
             results.append(wt.explain(subject, [tree.text], names)[0])
-    found = {name: wt.plausibility([result[name] for result in results], chosen) for name in names}
+    found = {name: wt.metrics.plausibility([result[name] for result in results], chosen) for name in names}
     kept = {name: [one for one in of_method if one is not None] for name, of_method in found.items()}
     ranked = sorted(names, key=lambda name: -float(np.mean([one.auprc for one in kept[name]])))
     rows = [

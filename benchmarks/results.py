@@ -15,7 +15,7 @@ from typing import Any
 import whichtoken as wt
 from whichtoken.bench.auto import SHIPPED
 from whichtoken.bench.folder import table_json
-from whichtoken.tables import BenchTable, Cell, in_order
+from whichtoken.tables import BenchTable, Estimate, in_order
 
 RUNS = Path(__file__).parent / "runs"
 RESULTS = Path(__file__).parent / "results"
@@ -95,7 +95,7 @@ INTRODUCTION = """# Results
 
 Written by `make results` from the benchmarks stored in `benchmarks/runs`; each was made by the command above its table,
 with paths relative to a folder that holds the data and models. Mean over texts and 95 % bootstrap interval. A star
-marks methods that searched on deletion curves, whose scores by deletion are flattered; a dot, scores that are not
+marks methods that were tuned on deletion curves, whose scores by deletion are flattered; a dot, scores that are not
 significantly worse than the best of the column (sign-flip test on the same texts, Holm). How things are measured:
 [evaluation.md](evaluation.md).
 
@@ -105,7 +105,7 @@ These are the numbers of small models on one machine, and some samples are small
 
 
 def table_of(name: str) -> BenchTable | None:
-    return wt.read_table(RUNS / name) if (RUNS / name / "table.json").exists() else None
+    return wt.bench.read_table(RUNS / name) if (RUNS / name / "table.json").exists() else None
 
 
 def benchmark(name: str, heading: str) -> Iterator[str]:
@@ -118,7 +118,7 @@ def benchmark(name: str, heading: str) -> Iterator[str]:
     yield facts(table)
     yield rows(table, DELETION)
     if name == "sst2":
-        wt.plot_curves(table, PAGE.parent / "pictures" / "curves-sst2.png")
+        wt.plot.curves(table, PAGE.parent / "pictures" / "curves-sst2.png")
         yield "![Mean curves of every method, highest and lowest scores first](pictures/curves-sst2.png)\n"
     if f"aopc {M}" in {column.name for column in table.columns}:
         yield rows(table, {**MASK, **NORMALISED})
@@ -160,7 +160,7 @@ def rows(table: BenchTable, columns: dict[str, str], interval: bool = True) -> s
             shown(line.cells.get(name), interval, best=interval and is_best(table, name, line.method))
             for name in there.values()
         ]
-        lines.append(f"| {line.method}{' *' if line.searched else ''} | {' | '.join(cells)} |")
+        lines.append(f"| {line.method}{' *' if line.tuned_on_deletion else ''} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -170,7 +170,7 @@ def is_best(table: BenchTable, column: str, method: str) -> bool:
     return method in cells and cells[method].p is None and any(cell.p is not None for cell in cells.values())
 
 
-def shown(cell: Cell | None, interval: bool, best: bool) -> str:
+def shown(cell: Estimate | None, interval: bool, best: bool) -> str:
     if cell is None:
         return "-"
     mean = f"{cell.mean:.3f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
@@ -267,7 +267,7 @@ def search() -> Iterator[str]:
     yield facts(table)
     columns = {
         "AOPC, deletion, tenths ↑": f"aopc {D}",
-        "AOPC, deletion, ninths (searched on) ↑": "aopc delete morf ninths",
+        "AOPC, deletion, ninths (tuned on) ↑": "aopc delete morf ninths",
         "AOPC, mask, tenths ↑": f"aopc {M}",
         "AOPC, deletion, lowest first ↓": "aopc delete lerf tenths",
     }
@@ -306,7 +306,7 @@ def ablations() -> Iterator[str]:
         ordered = in_order(table, list(spec["methods"]))
         yield rows(ordered, {"AOPC ↑": f"aopc {D}", "log-odds ↓": f"log-odds {D}"})
         picture = PAGE.parent / "pictures" / f"ablation-{name}.png"
-        wt.plot_variants(ordered, f"aopc {D}", picture)
+        wt.plot.variants(ordered, f"aopc {D}", picture)
         yield f"![{heading}](pictures/{picture.name})\n"
 
 

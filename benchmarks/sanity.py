@@ -24,9 +24,9 @@ def main() -> None:
     given = parser.parse_args()
     subject = wt.load()
     texts = [text for text in sample_texts(given.file, 10**9) if len(text.split()) >= 10][: given.texts]
-    names = [name for name in default_methods(task_for(subject)) if not wt.method(name).searched]
+    names = [name for name in default_methods(task_for(subject)) if not wt.method(name).tuned_on_deletion]
     depths = (0, 1, 2, subject.n_layers // 2, subject.n_layers, subject.n_layers + 1)
-    found = wt.sanity_check(subject, texts, names, depths=depths)
+    found = wt.metrics.sanity_check(subject, texts, names, depths=depths)
     tau = {(one.method, one.n_blocks): one.tau for one in found}
     titles = ["head", *(f"+ {depth} blocks" for depth in depths[1:-1]), "everything"]
     rows = [[name, *(shown(tau[name, depth]) for depth in depths)] for name in names]

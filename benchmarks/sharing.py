@@ -21,10 +21,10 @@ from tqdm import tqdm
 import whichtoken as wt
 from scoring import sample_texts
 from whichtoken._explain import explain_with
+from whichtoken.bench._protocol import protocol
+from whichtoken.bench._run import prepare
 from whichtoken.bench.measure import Bench, Item, measure
-from whichtoken.bench.protocol import protocol
 from whichtoken.bench.results import Part
-from whichtoken.bench.run import prepare
 from whichtoken.core.objectives import Objective
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask

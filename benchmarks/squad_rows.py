@@ -13,7 +13,7 @@ import whichtoken as wt
 def main() -> None:
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
-    rows = [{"question": item.question, "context": item.context} for item in wt.read_squad(sys.argv[1])]
+    rows = [{"question": item.question, "context": item.context} for item in wt.data.read_squad(sys.argv[1])]
     Path(sys.argv[2]).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 

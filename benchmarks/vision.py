@@ -27,10 +27,10 @@ import whichtoken as wt
 from whichtoken.bench.stats import cell, interval
 from whichtoken.core.registry import chosen_methods
 from whichtoken.core.trace import Ask, Method
-from whichtoken.data import read_idx
 from whichtoken.models.images import prepare
+from whichtoken.reproduce.idx import read_idx
 from whichtoken.reproduce.pixels import PixelPlan, degrade_images
-from whichtoken.tables import Cell
+from whichtoken.tables import Estimate
 from whichtoken.tasks import task_for
 from whichtoken.vision import (
     Overlap,
@@ -92,7 +92,7 @@ class Row:
     """Of one method."""
 
     n: int
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, Estimate]
     curves: Sequence[PixelCurves]
 
 
@@ -184,7 +184,7 @@ def explained(subject: wt.Subject, pixels: Tensor, methods: Sequence[str | Metho
     return maps
 
 
-def faithful(curves: Iterable[PixelCurves]) -> dict[str, Cell]:
+def faithful(curves: Iterable[PixelCurves]) -> dict[str, Estimate]:
     found = {}
     for one in curves:
         found[f"auc {one.order} {one.grid}"] = cell(accuracy_auc(one))
@@ -193,12 +193,12 @@ def faithful(curves: Iterable[PixelCurves]) -> dict[str, Cell]:
     return found
 
 
-def finding(images: Sequence[Overlap]) -> dict[str, Cell]:
+def finding(images: Sequence[Overlap]) -> dict[str, Estimate]:
     """Images are drawn anew, and sums over the set with them."""
     counts = np.array([(i.correct, i.labelled, *i.intersection, *i.union) for i in images], dtype=np.float64)
 
-    def of_set(value: float, ratio: Callable[[Floats], Floats]) -> Cell:
-        return Cell(value, *interval(counts, ratio), len(images))
+    def of_set(value: float, ratio: Callable[[Floats], Floats]) -> Estimate:
+        return Estimate(value, *interval(counts, ratio), len(images))
 
     return {
         "pixel accuracy": of_set(pixel_accuracy(images), lambda means: means[:, 0] / means[:, 1]),
@@ -295,7 +295,7 @@ def table(rows: Mapping[str, Row], order: Sequence[str], columns: Mapping[str, s
     return "\n".join(lines)
 
 
-def shown(name: str, found: Cell, best: bool) -> str:
+def shown(name: str, found: Estimate, best: bool) -> str:
     places = 1 if name.startswith("auc") else 3  # areas are percentages
     value, low, high = (f"{number:.{places}f}" for number in (found.mean, found.low, found.high))
     return f"{f'**{value}**' if best else value} [{low}, {high}]"

@@ -9,7 +9,8 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 import whichtoken as wt
-from whichtoken.cli.answers import Asked, compared
+from whichtoken.cli.compare import compared
+from whichtoken.cli.explain import Request
 from whichtoken.cli.inputs import gather
 from whichtoken.render.rows import Look
 from whichtoken.render.terminal import print_each
@@ -44,7 +45,7 @@ def main() -> None:
     results = wt.explain(subject, TEXTS, METHODS)
     draw("explain.svg", "whichtoken explain ... --method contrast-cat,attcat,gae", results, Look())
     compared_methods = [wt.method(name) for name in ("contrast-cat", "attcat", "gae", "rollout", "random")]
-    asked = Asked(compared_methods, None, "truncate", False)
+    asked = Request(compared_methods, None, "truncate", False)
     comparison = compared(subject, gather([TEXTS[2]], None, None, []), asked)
     draw("compare.svg", "whichtoken compare ...", [comparison.result], Look(remarks=comparison.remarks()))
     print(f"wrote explain.svg and compare.svg to {HERE}")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from whichtoken.data import Example, count_examples, read_examples, shuffled
+from whichtoken.data.examples import TextExample, count_examples, read_examples, shuffled
 from whichtoken.errors import BadInput, UsageError
 
 ROWS = [{"label": "1", "text": 'a "quoted, word'}, {"label": "0", "text": "naïve 電影"}]
@@ -40,20 +40,20 @@ def as_file(folder: Path, kind: str) -> Path:
 def test_files(kind: str, as_text: bool, tmp_path: Path) -> None:
     path = as_file(tmp_path, kind)
     found = list(read_examples(str(path) if as_text else path))
-    assert found == [Example((row["text"],), row["label"]) for row in ROWS]
+    assert found == [TextExample((row["text"],), row["label"]) for row in ROWS]
 
 
 def test_iterables_of_texts_pairs_and_rows() -> None:
     assert list(read_examples(["a", ("b", "c"), ["d", "e"]])) == [
-        Example(("a",)),
-        Example(("b", "c")),
-        Example(("d", "e")),
+        TextExample(("a",)),
+        TextExample(("b", "c")),
+        TextExample(("d", "e")),
     ]
-    assert list(read_examples(iter(["a"]), [1])) == [Example(("a",), 1)]
-    assert list(read_examples([{"premise": "a", "hypothesis": "b", "label": 2}])) == [Example(("a", "b"), 2)]
+    assert list(read_examples(iter(["a"]), [1])) == [TextExample(("a",), 1)]
+    assert list(read_examples([{"premise": "a", "hypothesis": "b", "label": 2}])) == [TextExample(("a", "b"), 2)]
     rows = [{"body": "a", "stars": 4, "text": "no"}]
-    assert list(read_examples(rows, "stars", "body")) == [Example(("a",), 4)]
-    assert list(read_examples(rows, columns=["body", "text"])) == [Example(("a", "no"))]
+    assert list(read_examples(rows, "stars", "body")) == [TextExample(("a",), 4)]
+    assert list(read_examples(rows, columns=["body", "text"])) == [TextExample(("a", "no"))]
 
 
 def test_something_like_a_hugging_face_dataset() -> None:
@@ -64,7 +64,7 @@ def test_something_like_a_hugging_face_dataset() -> None:
         def __iter__(self) -> Iterator[dict[str, Any]]:
             return iter([{"idx": 0, "sentence": "a", "label": 1}, {"idx": 1, "sentence": "b", "label": 0}])
 
-    assert list(read_examples(Dataset())) == [Example(("a",), 1), Example(("b",), 0)]
+    assert list(read_examples(Dataset())) == [TextExample(("a",), 1), TextExample(("b",), 0)]
     assert count_examples(Dataset()) == 2
     assert count_examples(iter([])) is None
     assert count_examples("x.csv") is None

@@ -47,7 +47,7 @@ def test_a_result_says_how_it_was_made(subject_of: SubjectOf) -> None:
     assert result.settings == {"layers": "inputs", "mask_special": True, "zero_special": False}
     assert result.model == "tiny bert"
     assert result.revision == subject.fingerprint()
-    assert not result.searched
+    assert not result.tuned_on_deletion
     assert result.seconds > 0
     assert (result.n_cut, result.n_windows) == (0, 1)
     assert wt.Attribution.from_json(result.to_json()) == result
@@ -190,7 +190,7 @@ def test_one_pass_serves_all_methods_of_a_view(subject_of: SubjectOf) -> None:
 
 
 def test_something_that_is_not_a_subject_is_refused() -> None:
-    with pytest.raises(BadSetting, match=r"subject='BertForSequenceClassification' .* wt.Subject\(model, tokenizer\)"):
+    with pytest.raises(BadSetting, match=r"subject='BertForSequenceClassification' .* wt.Subject\(model, processor\)"):
         wt.explain(model_of("bert"), ["slow"])
 
 

@@ -18,9 +18,10 @@ from transformers import ViTImageProcessorPil
 import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.images import as_picture, black, prepare, seen
+from whichtoken.reproduce.pixels import patch_scores
 from whichtoken.tasks import task_for
-from whichtoken.tasks.answer import Answer
-from whichtoken.tasks.image import ClassifyImage
+from whichtoken.tasks.answer import QuestionAnswering
+from whichtoken.tasks.image import ImageClassification
 
 SIDE = 12
 RED = np.full((5, 7, 3), (255, 0, 0), np.uint8)
@@ -81,7 +82,7 @@ def test_an_attribution_of_an_image() -> None:
 
 def test_scores_are_those_of_the_tensors_behind_the_images() -> None:
     pixels = torch.stack([one.pixels for one in prepare(subject(), [noise(), RED])])
-    raw = wt.patch_scores(subject(), pixels, ["gae"], target=1)["gae"]
+    raw = patch_scores(subject(), pixels, ["gae"], target=1)["gae"]
     found = wt.explain(subject(), images=[noise(), RED], methods=["gae"], target=1)
     assert np.allclose([one["gae"].grid() for one in found], raw.numpy(), rtol=1e-9)
     probability = subject().logits(image_batch(subject(), pixels)).softmax(-1)[:, 1]
@@ -120,10 +121,10 @@ def test_tensors_may_differ_in_size_where_the_model_allows_it() -> None:
 
 
 def test_images_may_be_more_than_are_read_at_once_and_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClassifyImage, "at_once", 2)
+    monkeypatch.setattr(ImageClassification, "at_once", 2)
     given = list(images(5))
     found = wt.explain(subject(), images=iter(given), methods=["gae"])
-    expected = wt.patch_scores(subject(), torch.stack(given), ["gae"])["gae"]
+    expected = patch_scores(subject(), torch.stack(given), ["gae"])["gae"]
     assert np.allclose([one["gae"].grid() for one in found], expected.numpy(), rtol=1e-9)
 
 
@@ -181,7 +182,7 @@ def test_a_photograph_is_turned_as_the_camera_noted(tmp_path: Path) -> None:
 def test_what_the_model_saw_is_what_was_shown() -> None:
     small = noise()[:SIDE, :SIDE]
     pixels = prepare(subject(), [small])[0].pixels
-    assert (seen(subject().tokenizer, pixels) == small).all()
+    assert (seen(subject().processor, pixels) == small).all()
     raw = processor(do_normalize=False, do_rescale=False)
     assert (seen(raw, torch.tensor(small).permute(2, 0, 1).float()) == small).all()
     assert seen(None, torch.tensor([[[-3.0, 1.0]]])).tolist() == [[[0] * 3, [255] * 3]]
@@ -190,7 +191,7 @@ def test_what_the_model_saw_is_what_was_shown() -> None:
 
 def test_black_is_what_a_black_image_becomes() -> None:
     pixels = prepare(subject(), [np.zeros((5, 5, 3), np.uint8)])[0].pixels
-    assert torch.allclose(black(subject().tokenizer, 3).float(), pixels[:, 0, 0])
+    assert torch.allclose(black(subject().processor, 3).float(), pixels[:, 0, 0])
     assert black(processor(do_normalize=False), 3).tolist() == [0, 0, 0]
     with pytest.raises(UsageError, match="nobody knows how pixels were normalised"):
         black(None, 3)
@@ -309,20 +310,20 @@ def test_methods_that_need_texts_are_refused_before_any_pass(
 
 
 def test_without_a_processor_tensors_can_be_read_and_nothing_else() -> None:
-    bare = replace(subject(), tokenizer=None)
+    bare = replace(subject(), processor=None)
     assert len(wt.explain(bare, images=[images(1)[0]], methods=["gae"])) == 1
     with pytest.raises(UsageError, match=r"no image processor, so only tensors can be read.*wt.load\(folder\)"):
         wt.explain(bare, images=[noise()], methods=["gae"])
     with pytest.raises(UsageError, match=r"has a .*Tokenizer.* for one, so only tensors"):
-        wt.explain(replace(subject(), tokenizer=wordpiece()), images=[noise()], methods=["gae"])
+        wt.explain(replace(subject(), processor=wordpiece()), images=[noise()], methods=["gae"])
 
 
 def test_a_processor_that_does_not_fit_is_said() -> None:
-    wide = replace(subject(), tokenizer=processor(size={"height": 24, "width": 24}))
+    wide = replace(subject(), processor=processor(size={"height": 24, "width": 24}))
     with pytest.raises(BadInput, match=r"\(3, 24, 24\); tiny reads \(3, 12, 12\)"):
         wt.explain(wide, images=[noise()], methods=["gae"])
     with pytest.raises(UsageError, match=r"the image processor of tiny fails: .*check preprocessor_config.json"):
-        wt.explain(replace(subject(), tokenizer=processor(2)), images=[noise()], methods=["gae"])
+        wt.explain(replace(subject(), processor=processor(2)), images=[noise()], methods=["gae"])
 
 
 def test_scores_that_are_not_finite_name_the_image() -> None:
@@ -365,9 +366,9 @@ def test_a_backbone_without_a_head_is_no_classifier(tmp_path: Path) -> None:
 def test_a_model_that_answers_questions_is_loaded_as_one(tmp_path: Path) -> None:
     made = question_subject()
     made.model.float().save_pretrained(tmp_path)
-    made.tokenizer.save_pretrained(tmp_path)
+    made.processor.save_pretrained(tmp_path)
     made.model.double()
-    assert isinstance(task_for(wt.load(tmp_path)), Answer)
+    assert isinstance(task_for(wt.load(tmp_path)), QuestionAnswering)
 
 
 def test_a_record_of_an_image_is_read_back_and_of_a_text_has_no_picture() -> None:

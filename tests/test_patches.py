@@ -10,6 +10,7 @@ from torch import Tensor
 import whichtoken as wt
 from whichtoken.core.registry import method_names
 from whichtoken.errors import BadInput, BadSetting, UsageError
+from whichtoken.reproduce.pixels import patch_scores
 
 REFUSED = ("contrast-cat", "integrated-gradients", "mask-lrp", "refined-noise")
 BY_LABEL = {
@@ -26,7 +27,7 @@ def pixels() -> Tensor:
 
 @cache
 def together() -> dict[str, Tensor]:
-    return wt.patch_scores(subject_of("vit"), pixels(), BY_LABEL.values(), target=1)
+    return patch_scores(subject_of("vit"), pixels(), BY_LABEL.values(), target=1)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -35,10 +36,10 @@ def test_an_image_gives_the_same_alone_and_in_company(name: str) -> None:
     assert found.shape == (3, 3, 3)
     assert found.isfinite().all()
     alone = torch.cat(
-        [wt.patch_scores(subject_of("vit"), image[None], [BY_LABEL[name]], target=1)[name] for image in pixels()]
+        [patch_scores(subject_of("vit"), image[None], [BY_LABEL[name]], target=1)[name] for image in pixels()]
     )
     assert torch.allclose(found, alone, rtol=1e-9, atol=1e-12)
-    eager = wt.patch_scores(subject_of("vit", "eager"), pixels(), [BY_LABEL[name]], target=1)[name]
+    eager = patch_scores(subject_of("vit", "eager"), pixels(), [BY_LABEL[name]], target=1)[name]
     assert torch.allclose(found, eager, rtol=1e-9, atol=1e-12)
 
 
@@ -52,30 +53,30 @@ def test_scores_depend_on_the_image(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_methods_that_cannot_read_images_say_so(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} cannot explain images"):
-        wt.patch_scores(subject_of("vit"), pixels(), [name])
+        patch_scores(subject_of("vit"), pixels(), [name])
 
 
 def test_images_may_be_more_than_are_explained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = together()["transatt"]
     monkeypatch.setattr("whichtoken.reproduce.pixels.IMAGES_AT_ONCE", 2)
-    found = wt.patch_scores(subject_of("vit"), pixels(), ["transatt"], target=1)["transatt"]
+    found = patch_scores(subject_of("vit"), pixels(), ["transatt"], target=1)["transatt"]
     assert torch.allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_gradients_that_the_caller_switched_off_are_on() -> None:
     with torch.inference_mode():
-        found = wt.patch_scores(subject_of("vit"), pixels() + 0, ["transatt"], target=1)["transatt"]
+        found = patch_scores(subject_of("vit"), pixels() + 0, ["transatt"], target=1)["transatt"]
     assert torch.equal(found, together()["transatt"])
 
 
 def test_what_is_wrong_is_said() -> None:
     with pytest.raises(BadInput, match="pixels is list; expected a tensor"):
-        wt.patch_scores(subject_of("vit"), [])  # type: ignore[arg-type]
+        patch_scores(subject_of("vit"), [])  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="not empty"):
-        wt.patch_scores(subject_of("vit"), pixels()[:0])
+        patch_scores(subject_of("vit"), pixels()[:0])
     with pytest.raises(BadInput, match=r"an image of shape \(3, 10, 12\); vit reads \(3, 12, 12\)"):
-        wt.patch_scores(subject_of("vit"), pixels()[:, :, :10])
+        patch_scores(subject_of("vit"), pixels()[:, :, :10])
     with pytest.raises(BadSetting, match="a Subject of an image classifier"):
-        wt.patch_scores(subject_of("bert"), pixels())
+        patch_scores(subject_of("bert"), pixels())
     with pytest.raises(UsageError, match="classifies images, not texts"):
         wt.explain(subject_of("vit"), ["a text"])

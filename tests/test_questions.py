@@ -36,7 +36,7 @@ each_kind = pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.x
 def subject_for(kind: str, attention: str | None = None) -> wt.Subject:
     subject = with_heads(question_subject(kind, attention))
     recipe: dict[str, Any] = {"min_tokens": 1, "layers": "all", "dtype": "float64", "gamma": 1.0}
-    return subject.with_references(wt.build_references(subject, OTHERS, **recipe))
+    return subject.with_references(wt.references.build(subject, OTHERS, **recipe))
 
 
 @cache
@@ -233,7 +233,7 @@ def test_the_answer_moves_with_its_tokens_when_others_are_deleted() -> None:
 def test_contrast_cat_contrasts_with_questions_whose_answer_is_elsewhere() -> None:
     """Our extension: p at the place of the explained answer is under gamma."""
     plain = question_subject("bert")
-    library = wt.build_references(plain, PAIRS, min_tokens=1, dtype="float64", gamma=0.01, layers="all")
+    library = wt.references.build(plain, PAIRS, min_tokens=1, dtype="float64", gamma=0.01, layers="all")
     assert library.labels == ("answer",)
     subject = plain.with_references(library)
     order = [reference.sha256 for reference in library.references[0]]
@@ -252,26 +252,27 @@ def test_contrast_cat_contrasts_with_questions_whose_answer_is_elsewhere() -> No
         target = wt.Span(start, end, part="start")
         found = wt.explain(subject, PAIRS[:1], ["contrast-cat"], target=target)[0]["contrast-cat"]
         assert found.details["references"] == low
-        assert found.searched
+        assert found.tuned_on_deletion
     assert library.answered(0, torch.tensor([[100, 2]])).tolist() == [[0, 0, 0]]
-    every = plain.with_references(wt.build_references(plain, PAIRS, min_tokens=1, rule="lowest"))
+    every = plain.with_references(wt.references.build(plain, PAIRS, min_tokens=1, rule="lowest"))
     found = wt.explain(every, PAIRS[:1], ["contrast-cat"], target=wt.Span(6, 8, "start"))[0]["contrast-cat"]
     assert found.details["references"] == [0, 1, 2]
-    stored = wt.build_references(plain, PAIRS, min_tokens=1, compress="mean")
+    stored = wt.references.build(plain, PAIRS, min_tokens=1, compress="int8")
     assert wt.explain(plain.with_references(stored), PAIRS[:1], ["contrast-cat"])[0]["contrast-cat"].scores
 
 
 def test_a_library_of_questions_is_stored_and_read(tmp_path: Any) -> None:
     subject = question_subject("bert")
-    library = wt.build_references(subject, PAIRS, min_tokens=1, out=tmp_path / "library")
-    again = wt.load_references(tmp_path / "library", subject)
+    library = wt.references.build(subject, PAIRS, min_tokens=1, out=tmp_path / "library")
+    again = wt.references.load(tmp_path / "library", subject)
     span = torch.tensor([[6, 7]])
     assert torch.equal(library.answered(0, span), again.answered(0, span))
     assert torch.equal(library.subset(2).answered(0, span), again.answered(0, span)[:, :2])
     assert "seen to for each answer" in library.summary()
-    assert torch.equal(library.compressed("int8").answered(0, span), library.answered(0, span))
+    small = wt.references.build(subject, PAIRS, min_tokens=1, compress="int8")
+    assert torch.equal(small.answered(0, span), library.answered(0, span))
     with pytest.raises(BadSetting, match="answers to questions are not of classes"):
-        wt.build_references(subject, PAIRS, rule="same-class")
+        wt.references.build(subject, PAIRS, rule="same-class")
 
 
 def test_a_library_of_texts_is_no_library_of_questions() -> None:
@@ -333,8 +334,8 @@ def test_a_text_without_a_question_is_no_reference_but_will_do_for_heads() -> No
 
     subject = question_subject("bert")
     with pytest.raises(BadInput, match="a library of questions is made of pairs"):
-        wt.build_references(subject, ["The film was slow."], min_tokens=1)
-    mask = wt.build_heads(subject, PARSED)
+        wt.references.build(subject, ["The film was slow."], min_tokens=1)
+    mask = wt.heads.build(subject, PARSED)
     assert mask.n_layers == subject.n_layers
 
 
@@ -351,7 +352,7 @@ def test_padding_is_no_answer() -> None:
 def test_a_reference_must_reach_the_place_of_the_answer() -> None:
     """Beyond its end there is nothing to contrast with, however low the probability is there."""
     plain = question_subject("bert")
-    library = wt.build_references(plain, PAIRS, min_tokens=1, dtype="float64", gamma=1.0, layers="all")
+    library = wt.references.build(plain, PAIRS, min_tokens=1, dtype="float64", gamma=1.0, layers="all")
     lengths = [reference.n_tokens for reference in library.references[0]]
     place = sorted(lengths)[0] + 1
     found = wt.explain(plain.with_references(library), PAIRS[:1], ["contrast-cat"], target=wt.Span(place, place, "end"))
@@ -376,8 +377,8 @@ def test_tis_never_takes_the_ends_of_an_answer_out() -> None:
 def test_a_sanity_check_compares_words_of_the_context() -> None:
     """The answer of the untouched model is explained on both, and its ends have no rank."""
     subject = subject_for("bert")
-    (found,) = wt.sanity_check(subject, PAIRS, ["attcat"], depths=[1])
-    taus, other = [], wt.randomised(subject, 1)
+    (found,) = wt.metrics.sanity_check(subject, PAIRS, ["attcat"], depths=[1])
+    taus, other = [], wt.metrics.randomised(subject, 1)
     for pair in PAIRS:
         before = wt.explain(subject, [pair])[0]["attcat"]
         assert isinstance(before.target, wt.Span)

@@ -14,7 +14,7 @@ from torch import Tensor
 import whichtoken as wt
 from whichtoken.core.trace import Site, needs
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch
-from whichtoken.heads import all_heads
+from whichtoken.heads.mask import all_heads
 from whichtoken.metrics.randomisation import Sanity, randomised, sanity_check
 from whichtoken.models import capture, window_row
 

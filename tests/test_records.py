@@ -23,7 +23,7 @@ ATTRIBUTION = Attribution(
     probability=0.75,
     method="attcat",
     settings={"layers": "inputs", "mask_special": False},
-    searched=False,
+    tuned_on_deletion=False,
     model="tiny",
     revision="sha256:00",
     n_cut=3,
@@ -66,7 +66,7 @@ def test_what_was_explained_survives_json(target: Class | Contrast | Span) -> No
 
 def test_json_says_what_it_is() -> None:
     stored = json.loads(ATTRIBUTION.to_json())
-    assert (stored["record"], stored["schema"]) == ("Attribution", 2)
+    assert (stored["record"], stored["schema"]) == ("Attribution", 3)
     assert stored["method"] == "attcat"
     assert stored["n_cut"] == 3
 
@@ -96,7 +96,7 @@ def test_elapsed_time_does_not_count_when_attributions_are_compared() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 1}, "schema 2"),
+        ({"schema": 1}, "schema 3"),
         ({"record": "Curve"}, "expected the JSON of one Attribution"),
         ({"surprise": 1}, "surprise is not a known field"),
         ({"layers": [[1.0]]}, "a layer must have as many scores as there are tokens"),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from whichtoken.data.squad import Answer, Question, read_squad
 from whichtoken.errors import BadInput
-from whichtoken.squad import Answer, Question, read_squad
 
 CONTEXT = "The film was slow, but the music was slow too."
 ROW = {"question": "What was slow?", "context": CONTEXT}

@@ -9,7 +9,7 @@ from tests.tiny import BERT, GPT2, LLAMA, ROBERTA, byte_bpe, byte_fallback, unig
 
 import whichtoken as wt
 from whichtoken.models.encoding import Document, Fit, tokenize
-from whichtoken.words import Piece, join_words, word_groups
+from whichtoken.words import WordPiece, join_words, word_groups
 
 TOKENIZERS = {
     "wordpiece": wordpiece(BERT),
@@ -25,10 +25,10 @@ def document(tokenizer: object, *texts: str) -> Document:
     return tokenize(tokenizer, [texts], Fit(10**6, "error"))[0]
 
 
-def pieces_of(document: Document) -> list[Piece]:
+def pieces_of(document: Document) -> list[WordPiece]:
     """Scores are powers of two, so that a sum tells exactly which tokens went into it."""
     rows = zip(document.sequences, document.word_ids, document.spans, strict=True)
-    return [Piece(s, w, span, 2.0**i) for i, (s, w, span) in enumerate(rows) if s is not None and span is not None]
+    return [WordPiece(s, w, span, 2.0**i) for i, (s, w, span) in enumerate(rows) if s is not None and span is not None]
 
 
 def words_of(tokenizer: object, *texts: str) -> list[str]:
@@ -103,13 +103,18 @@ def test_a_character_that_normalizes_to_several_words_stays_one() -> None:
 
 
 def test_white_space_tokens_join_the_word_that_follows_and_at_the_end_the_last() -> None:
-    pieces = [Piece(0, 0, (0, 1), 1.0), Piece(0, 1, (1, 3), 2.0), Piece(0, 1, (3, 4), 4.0), Piece(0, 2, (4, 5), 8.0)]
+    pieces = [
+        WordPiece(0, 0, (0, 1), 1.0),
+        WordPiece(0, 1, (1, 3), 2.0),
+        WordPiece(0, 1, (3, 4), 4.0),
+        WordPiece(0, 2, (4, 5), 8.0),
+    ]
     joined = join_words(("a  b ",), pieces)
     assert [(w.text, w.score) for w in joined] == [("a", 1.0), ("b", 14.0)]
 
 
 def test_a_text_of_nothing_but_white_space_tokens_is_one_word() -> None:
-    joined = join_words(("  ",), [Piece(0, 0, (0, 1), 1.0), Piece(0, 0, (1, 2), 2.0)])
+    joined = join_words(("  ",), [WordPiece(0, 0, (0, 1), 1.0), WordPiece(0, 0, (1, 2), 2.0)])
     assert [(w.text, w.score) for w in joined] == [("", 3.0)]
 
 

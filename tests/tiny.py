@@ -331,7 +331,9 @@ def with_heads(subject: wt.Subject) -> wt.Subject:
     syntactic = tuple(tuple(int(layer != 1 and (layer + head) % 2 == 0) for head in heads) for layer in layers)
     positional = tuple(tuple(2 * int(layer != 1 and head == 1) for head in heads) for layer in layers)
     nothing = tuple((False,) * subject.n_heads for _ in layers)
-    mask = wt.HeadMask(subject.title, subject.fingerprint(), "measured", HeadRule(), syntactic, positional, nothing)
+    mask = wt.heads.HeadMask(
+        subject.title, subject.fingerprint(), "measured", HeadRule(), syntactic, positional, nothing
+    )
     return subject.with_heads(mask)
 
 
@@ -348,4 +350,4 @@ CORPUS = [
 def with_references(subject: wt.Subject, texts: Iterable[Any] = CORPUS, **settings: Any) -> wt.Subject:
     """The subject with a library that has what any method may read. Any text will do: random models have no taste."""
     chosen = {"rule": "random", "min_tokens": 1, "layers": "all", "dtype": "float64", "keep_text": True, **settings}
-    return subject.with_references(wt.build_references(subject, list(texts), **chosen))
+    return subject.with_references(wt.references.build(subject, list(texts), **chosen))

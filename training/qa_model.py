@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from whichtoken.squad import Question, read_squad
+from whichtoken.data.squad import Question, read_squad
 
 DEFAULTS = {"epochs": 3, "body_rate": 1e-4, "head_rate": 1e-3, "seed": 0, "batch": 16}
 MAX_TOKENS = 384

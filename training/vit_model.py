@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
-from whichtoken.data import read_idx
+from whichtoken.reproduce.idx import read_idx
 
 LABELS = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 DEFAULTS = {"epochs": 8, "rate": 2e-3, "width": 64, "layers": 6, "batch": 96, "seed": 0}

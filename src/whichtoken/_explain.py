@@ -20,7 +20,7 @@ from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, passes,
 from whichtoken.errors import BadInput, NotFinite, UsageError
 from whichtoken.models import Batch, LogitCache, LongTexts, ModelProbe, Subject, batches, capture
 from whichtoken.records import Attribution
-from whichtoken.references.build import library_of_texts
+from whichtoken.references._build import library_of_texts
 from whichtoken.targets import Class, Contrast, Predicted, Span
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 
@@ -125,7 +125,7 @@ class Job:
         return {
             "method": method.name,
             "settings": {name: written(value) for name, value in method.settings.items()},
-            "searched": method.searched,
+            "tuned_on_deletion": method.tuned_on_deletion,
             "model": self.subject.title,
             "revision": self.subject.fingerprint(),
         }
@@ -197,12 +197,12 @@ def score(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
     check_logits(subject, batch, [piece.index for piece in pieces], logits)
     objective = choose(logits)
     probe = ModelProbe(subject, batch, objective, cache=job.cache, library_of=library_of_texts)
-    scored = _score_view(job, View(), trace, probe, _Pass(pieces, perf_counter() - start))
+    scored = _score_view(job, View(), trace, probe, _SharedPass(pieces, perf_counter() - start))
     for view in [view for view in job.passes if view != View()]:
         del trace  # two views need not be in memory together
         start = perf_counter()
         trace = capture(subject, batch, lambda logits: objective, job.passes[view])
-        scored |= _score_view(job, view, trace, probe, _Pass(pieces, perf_counter() - start))
+        scored |= _score_view(job, view, trace, probe, _SharedPass(pieces, perf_counter() - start))
     probability = probability_of(objective, logits).tolist()
     return [
         ScoredPiece(piece, objective.target(i), probability[i], {key: rows[i] for key, rows in scored.items()})
@@ -211,19 +211,19 @@ def score(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _SharedPass:
     """For which pieces a pass was made, and how long it took."""
 
     pieces: Sequence[Piece]
     seconds: float
 
 
-def _score_view(job: Job, view: View, trace: Trace, probe: ModelProbe, of: _Pass) -> dict[str, list[Scored]]:
+def _score_view(job: Job, view: View, trace: Trace, probe: ModelProbe, of: _SharedPass) -> dict[str, list[Scored]]:
     methods = {key: method for key, method in job.methods.items() if method.needs.view == view}
     return {key: _score(method, trace, probe, of, job.layers) for key, method in methods.items()}
 
 
-def _score(method: Method, trace: Trace, probe: ModelProbe, of: _Pass, layers: bool) -> list[Scored]:
+def _score(method: Method, trace: Trace, probe: ModelProbe, of: _SharedPass, layers: bool) -> list[Scored]:
     start, before = perf_counter(), probe.cost.sequences
     found = method(trace.restrict(method.needs), probe)
     lengths = trace.lengths.tolist()

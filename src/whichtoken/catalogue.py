@@ -16,7 +16,7 @@ GROUP = "whichtoken.methods"
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodInfo:
     """With the method's default settings."""
 
     name: str
@@ -25,27 +25,27 @@ class Entry:
     reads: str  # of the shared pass; "d attention" is the gradient with respect to attention
     asks: str  # of the model after that
     deterministic: str  # "yes", or "by seed"
-    searched: bool  # it looks at the deletion curve that it may be judged by
+    tuned_on_deletion: bool  # it looks at the deletion curve that it may be judged by
     presets: tuple[str, ...]
     settings: Mapping[str, Any]  # that can be written down, and their defaults
 
 
-def catalogue() -> tuple[Entry, ...]:
+def catalogue() -> tuple[MethodInfo, ...]:
     """Every method, by name. Imports torch only if other packages have registered methods."""
     if any(entry.value.partition(":")[0] != "whichtoken.methods" for entry in entry_points(group=GROUP)):
         return described()
     stored = json.loads(FILE.read_text(encoding="utf-8"))
-    return tuple(Entry(**{**entry, "presets": tuple(entry["presets"])}) for entry in stored)
+    return tuple(MethodInfo(**{**entry, "presets": tuple(entry["presets"])}) for entry in stored)
 
 
-def described() -> tuple[Entry, ...]:
+def described() -> tuple[MethodInfo, ...]:
     """What the registry says now."""
     from whichtoken.core.registry import find, method_names
 
     return tuple(_entry(find(name)) for name in method_names())
 
 
-def _entry(cls: Any) -> Entry:
+def _entry(cls: Any) -> MethodInfo:
     import sys
 
     from whichtoken.core.trace import written
@@ -55,14 +55,14 @@ def _entry(cls: Any) -> Entry:
     settings = {f.name: written(f.default) for f in fields(cls) if "how" not in f.metadata}
     under = sorted(f"relevance of {site} ({rules.name})" for rules, site in needs.relevance)
     parts = [*sorted(needs.values), *(f"d {site}" for site in sorted(needs.grads)), *under]
-    return Entry(
+    return MethodInfo(
         name=cls.name,
         paper=cls.paper,
         about=(sys.modules[cls.__module__].__doc__ or "").strip().partition("\n")[0],
         reads=", ".join(parts) or "nothing",
         asks=", ".join(sorted(needs.asks)) or "nothing",
         deterministic="by seed" if "seed" in settings else "yes",
-        searched=method.searched,
+        tuned_on_deletion=method.tuned_on_deletion,
         presets=tuple(cls.presets),
         settings=settings,
     )

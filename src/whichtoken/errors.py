@@ -75,7 +75,7 @@ class NoReferences(UsageError):
         self.model = model
         super().__init__(
             f"this method contrasts with reference texts, and {model} has none. Make them once from texts like those "
-            "it was trained on: subject = subject.with_references(wt.build_references(subject, texts)); or pass "
+            "it was trained on: subject = subject.with_references(wt.references.build(subject, texts)); or pass "
             "texts: wt.method('contrast-cat', references=texts)"
         )
 
@@ -88,7 +88,7 @@ class NoHeads(UsageError):
         super().__init__(
             f"this method propagates through chosen heads only, and {model} has no head mask. Make it once: "
             "whichtoken heads build --conllu FILE --out heads.json, then --heads heads.json; or subject = "
-            "subject.with_heads(wt.build_heads(subject, sentences))"
+            "subject.with_heads(wt.heads.build(subject, sentences))"
         )
 
 

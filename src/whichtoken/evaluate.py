@@ -182,7 +182,7 @@ def _curve(
         n_cut=attribution.n_cut,
         grid=plan.grid,
         level=plan.level,
-        searched=attribution.searched,
+        tuned_on_deletion=attribution.tuned_on_deletion,
         seconds=seconds,
     )
 

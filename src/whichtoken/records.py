@@ -17,7 +17,7 @@ from whichtoken.words import Span, Word, words_of
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SCHEMA = 2  # raised when a field changes its meaning
+SCHEMA = 3  # raised when a field changes its meaning
 PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins; then come 8 bytes, width and height
 How = Literal["bilinear", "patch"]  # scores of patches on an image: smooth between them, or patch by patch
 
@@ -54,7 +54,7 @@ class Attribution:
     probability: float
     method: str
     settings: Mapping[str, Any]
-    searched: bool  # the method looked at the deletion curve that it may be judged by
+    tuned_on_deletion: bool  # the method looked at the deletion curve that it may be judged by
     model: str
     revision: str  # of the hub, or a hash of the weights
     n_cut: int  # content tokens that the model's length limit cut off
@@ -93,13 +93,13 @@ class Attribution:
         return made
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` if there is one; `whichtoken.to_html` has more to choose."""
+        """A self-contained page, also written to `path` if there is one; `wt.plot.to_html` has more options."""
         from whichtoken.render.html import to_html
 
         return to_html(self, path)
 
     def to_latex(self) -> str:
-        """A fragment for a LaTeX document; `whichtoken.to_latex` has more to choose."""
+        """A fragment for a LaTeX document; `wt.plot.to_latex` has more options."""
         from whichtoken.render.latex import to_latex
 
         return to_latex(self)
@@ -167,7 +167,7 @@ class Curve:
     n_cut: int
     grid: str = "tenths"
     level: str = "token"
-    searched: bool = False  # the method looked at deletion curves when it made its scores
+    tuned_on_deletion: bool = False  # the method looked at deletion curves when it made its scores
     seconds: float = field(default=0.0, compare=False)
 
     def to_json(self) -> str:

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 Presets = Mapping[str, Mapping[str, object]]
 
 
-def build(cls: type[_T], owner: str, presets: Presets, preset: str | None, settings: Mapping[str, Any]) -> _T:
+def make_settings(cls: type[_T], owner: str, presets: Presets, preset: str | None, settings: Mapping[str, Any]) -> _T:
     """A dataclass of settings; those given win over the preset's, and the defaults are the recommended ones.
 
     UnknownName and BadSetting say what is wrong.

@@ -8,7 +8,7 @@ from whichtoken.records import Plan
 
 
 @dataclass(frozen=True)
-class Cell:
+class Estimate:
     """A mean over texts."""
 
     mean: float
@@ -24,7 +24,7 @@ class Column:
     title: str  # in words, short
     about: str  # what it says, in a sentence
     better: Literal["higher", "lower", ""]  # "" where neither is
-    flattered: bool = False  # searched methods looked at what this column measures
+    flattered: bool = False  # some methods were tuned on what this column measures
     metric: str = ""  # by which it was measured
     plan: Plan | None = None  # and on which curves
 
@@ -32,9 +32,9 @@ class Column:
 @dataclass(frozen=True)
 class Line:
     method: str
-    searched: bool
+    tuned_on_deletion: bool
     control: bool  # random, refined-noise: there to compare with
-    cells: Mapping[str, Cell]  # by the column's name; a column may be missing
+    cells: Mapping[str, Estimate]  # by the column's name; a column may be missing
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Piece:
+class WordPiece:
     """A content token: where it lies and which word the tokenizer thought it belongs to."""
 
     sequence: int
@@ -39,7 +39,9 @@ def words_of(
     The arguments are the fields of an `Attribution`; all but `texts` have one entry for each token.
     """
     tokens = zip(sequences, word_ids, spans, scores, strict=True)
-    return join_words(texts, [Piece(s, word, span, score) for s, word, span, score in tokens if s is not None and span])
+    return join_words(
+        texts, [WordPiece(s, word, span, score) for s, word, span, score in tokens if s is not None and span]
+    )
 
 
 def word_groups(
@@ -50,25 +52,25 @@ def word_groups(
 ) -> tuple[tuple[int, ...], ...]:
     """List the positions of each word's tokens; special tokens belong to no word. Arguments as in `words_of`."""
     tokens = enumerate(zip(sequences, word_ids, spans, strict=True))
-    pieces = [Piece(s, word, span, position) for position, (s, word, span) in tokens if s is not None and span]
+    pieces = [WordPiece(s, word, span, position) for position, (s, word, span) in tokens if s is not None and span]
     return tuple(tuple(int(piece.score) for piece in group) for _, group in _groups(texts, pieces))
 
 
-def join_words(texts: Sequence[str], pieces: Sequence[Piece]) -> tuple[Word, ...]:
+def join_words(texts: Sequence[str], pieces: Sequence[WordPiece]) -> tuple[Word, ...]:
     """Words in reading order. Their scores sum to those of the pieces; their spans do not overlap."""
     return tuple(_word(texts[sequence], sequence, group) for sequence, group in _groups(texts, pieces))
 
 
-def _groups(texts: Sequence[str], pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Piece]]]:
+def _groups(texts: Sequence[str], pieces: Sequence[WordPiece]) -> Iterator[tuple[int, list[WordPiece]]]:
     """The pieces of each word, and of which text.
 
     Word ids alone do not do: some SentencePiece tokenizers give a whole text one id. White space between two pieces
     therefore also parts words; pieces that share characters (the bytes of an emoji) or a contraction stay together.
     """
     for sequence, text in enumerate(texts):
-        groups: list[list[Piece]] = []
-        last: Piece | None = None  # the latest piece with visible characters
-        pending: list[Piece] = []  # white space waits for the word that follows
+        groups: list[list[WordPiece]] = []
+        last: WordPiece | None = None  # the latest piece with visible characters
+        pending: list[WordPiece] = []  # white space waits for the word that follows
         for piece in (_trim(text, p) for p in pieces if p.sequence == sequence):
             if piece.span[0] == piece.span[1]:
                 pending.append(piece)
@@ -83,16 +85,16 @@ def _groups(texts: Sequence[str], pieces: Sequence[Piece]) -> Iterator[tuple[int
         yield from ((sequence, group) for group in groups)
 
 
-def _trim(text: str, piece: Piece) -> Piece:
+def _trim(text: str, piece: WordPiece) -> WordPiece:
     start, end = piece.span
     visible = text[start:end].strip()
     if not visible:
-        return Piece(piece.sequence, piece.word, (start, start), piece.score)
+        return WordPiece(piece.sequence, piece.word, (start, start), piece.score)
     start += text[start:end].index(visible)
-    return Piece(piece.sequence, piece.word, (start, start + len(visible)), piece.score)
+    return WordPiece(piece.sequence, piece.word, (start, start + len(visible)), piece.score)
 
 
-def _same_word(text: str, last: Piece, piece: Piece) -> bool:
+def _same_word(text: str, last: WordPiece, piece: WordPiece) -> bool:
     if piece.span[0] < last.span[1]:
         return True
     between = text[last.span[1] : piece.span[0]]
@@ -115,7 +117,7 @@ def _is_cased(character: str) -> bool:
     return character.lower() != character.upper()
 
 
-def _word(text: str, sequence: int, group: Sequence[Piece]) -> Word:
+def _word(text: str, sequence: int, group: Sequence[WordPiece]) -> Word:
     seen = [piece.span for piece in group if piece.span[0] < piece.span[1]] or [group[0].span]
     span = min(start for start, _ in seen), max(end for _, end in seen)
     return Word(text[slice(*span)], span, sequence, sum(piece.score for piece in group))

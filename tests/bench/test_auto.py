@@ -1,4 +1,4 @@
-"""Which method to use: never a control, a searched one only if it leads by mask too; from a folder, cache, or run."""
+"""Which method to use: never a control, a tuned one only if it leads by mask too; from a folder, cache, or run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,13 +10,13 @@ from tests.tiny import WORDS, with_heads, with_references
 
 import whichtoken as wt
 from whichtoken.bench import auto
-from whichtoken.bench.auto import Choice, best_method, choose
+from whichtoken.bench._run import Sample, run_sample
+from whichtoken.bench.auto import BestMethod, best_method, choose
 from whichtoken.bench.measure import Bench
-from whichtoken.bench.run import Sample, run
 from whichtoken.bench.selection import default_methods
 from whichtoken.errors import UsageError
 from whichtoken.records import Plan
-from whichtoken.tables import BenchTable, Cell, Column, Line
+from whichtoken.tables import BenchTable, Column, Estimate, Line
 from whichtoken.tasks import task_for
 
 SubjectOf = Callable[..., wt.Subject]
@@ -27,16 +27,16 @@ COLUMNS = tuple(
     Column(name, name, "", "higher", metric=name.split(" ")[0], plan=Plan(name.split(" ")[1]))
     for name in (NORMALISED, PLAIN, MASKED)
 )
-FEW = wt.protocol(metrics=("auc", "normalised-aopc"), orders=("morf",), min_tokens=1)
+FEW = wt.bench.protocol(metrics=("auc", "normalised-aopc"), orders=("morf",), min_tokens=1)
 
 
-def line(method: str, normalised: float | None, masked: float | None = None, searched: bool = False) -> Line:
+def line(method: str, normalised: float | None, masked: float | None = None, tuned_on_deletion: bool = False) -> Line:
     means = {NORMALISED: normalised, MASKED: masked}
-    cells = {name: Cell(mean, mean - 0.1, mean + 0.1, 9) for name, mean in means.items() if mean is not None}
-    return Line(method, searched, method in ("random", "refined-noise"), cells)
+    cells = {name: Estimate(mean, mean - 0.1, mean + 0.1, 9) for name, mean in means.items() if mean is not None}
+    return Line(method, tuned_on_deletion, method in ("random", "refined-noise"), cells)
 
 
-def chosen(*lines: Line) -> Choice:
+def chosen(*lines: Line) -> BestMethod:
     return choose(BenchTable("", (), COLUMNS, lines, ()), "an invented benchmark", NAMES)
 
 
@@ -54,21 +54,21 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
 
     def noted(bench: Bench, sample: Sample, *rest: Any) -> BenchTable:
         found.append([item.given for item in sorted(sample.items, key=lambda item: item.row)])
-        return run(bench, sample, *rest)
+        return run_sample(bench, sample, *rest)
 
-    monkeypatch.setattr(auto, "run", noted)
+    monkeypatch.setattr(auto, "run_sample", noted)
     return found
 
 
 def test_the_highest_normalised_aopc_is_chosen_and_the_reason_given() -> None:
     found = chosen(line("gae", 0.5, 0.9), line("attcat", 0.7, 0.1), line("cat", 0.6))
-    assert found == Choice(
+    assert found == BestMethod(
         "attcat", "attcat has the highest normalised AOPC, 0.700 [0.600, 0.800], in an invented benchmark"
     )
 
 
 def test_controls_are_never_chosen() -> None:
-    controls = line("random", 0.9, 0.9), line("refined-noise", 0.95, 0.95, searched=True)
+    controls = line("random", 0.9, 0.9), line("refined-noise", 0.95, 0.95, tuned_on_deletion=True)
     assert chosen(*controls, line("gae", 0.2, 0.2)).method == "gae"
     with pytest.raises(UsageError, match="an invented benchmark has no AOPC of a method that this model"):
         chosen(*controls)
@@ -80,7 +80,7 @@ def test_a_searched_method_must_also_lead_by_mask() -> None:
     for masked in (0.25, 0.3, None):  # lower, the same, not measured
         found = chosen(line("contrast-cat", 0.9, masked, True), *honest)
         assert found.method == "attcat"
-        assert found.why.endswith("; higher, but searched on deletions, and not known to lead by mask: contrast-cat")
+        assert found.why.endswith("; higher, but tuned on deletions, and not known to lead by mask: contrast-cat")
     assert chosen(line("contrast-cat", 0.4, 0.9, True), *honest).method == "attcat"  # and by deletion, too
     another = line("attcat", 0.6, 0.3), line("gae", 0.5, 0.8)  # ahead of it by mask, though not by deletion
     assert chosen(line("contrast-cat", 0.9, 0.4, True), *another).method == "attcat"
@@ -106,7 +106,7 @@ def test_the_usual_methods_are_those_that_the_model_can_run_and_that_ask_little(
 
 def test_from_a_folder(subject_of: SubjectOf, tmp_path: Path, runs: list[Any]) -> None:
     subject, out = subject_of("bert"), tmp_path / "folder"
-    table = wt.compare(subject, TEXTS, ["attcat", "gae", "random", "refined-noise"], protocol=FEW, out=out)
+    table = wt.bench.run(subject, TEXTS, ["attcat", "gae", "random", "refined-noise"], protocol=FEW, out=out)
     honest = {one.method: one.cells[NORMALISED].mean for one in table.lines if one.method in ("attcat", "gae")}
     found = best_method(subject, benchmark=out)
     assert found.method == max(honest, key=lambda name: honest[name])
@@ -185,7 +185,7 @@ def test_the_default_models_own_benchmark_comes_first(
     subject_of: SubjectOf, tmp_path: Path, runs: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject = subject_of("bert")
-    wt.compare(subject, TEXTS[:1], ["gae", "random"], protocol=FEW, out=tmp_path / "shipped")
+    wt.bench.run(subject, TEXTS[:1], ["gae", "random"], protocol=FEW, out=tmp_path / "shipped")
     monkeypatch.setattr(auto, "SHIPPED", tmp_path / "shipped" / "table.json")
     found = best_method(subject, TEXTS)
     assert found.method == "gae"

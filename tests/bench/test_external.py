@@ -10,11 +10,11 @@ import pytest
 from tests.tiny import KINDS
 
 import whichtoken as wt
-from whichtoken.bench.external import GivenScores, read_given
-from whichtoken.bench.run import gather, prepare, run
+from whichtoken.bench._run import gather, prepare, run_sample
+from whichtoken.bench.external import ExternalScores, read_external_scores
 from whichtoken.errors import BadInput
 from whichtoken.tables import BenchTable
-from whichtoken.tasks import Example, task_for
+from whichtoken.tasks import BenchInput, task_for
 
 SubjectOf = Callable[..., wt.Subject]
 TEXT, OTHER = "Charming actors were slow", "The plot was touching, but it is slow"
@@ -28,14 +28,14 @@ def written(path: Path, *rows: Any) -> Path:
 
 def scores_of(subject: wt.Subject, path: Path, *rows: Any) -> tuple[float, ...]:
     """Of the first row."""
-    found = read_given(written(path, *rows), task_for(subject))
+    found = read_external_scores(written(path, *rows), task_for(subject))
     return next(iter(next(iter(found.values())).values())).scores
 
 
 def measured(subject: wt.Subject, methods: list[str], given: Any) -> BenchTable:
-    how = wt.protocol(min_tokens=1, metrics=("aopc", "log-odds", "normalised-aopc", "agreement"))
+    how = wt.bench.protocol(min_tokens=1, metrics=("aopc", "log-odds", "normalised-aopc", "agreement"))
     bench = prepare(subject, methods, how, given)
-    return run(bench, gather(bench, [Example(texts) for texts in given]), None, {})
+    return run_sample(bench, gather(bench, [BenchInput(texts) for texts in given]), None, {})
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def test_scores_of_all_tokens_are_taken_as_they_are(subject_of: SubjectOf, lines
     tokens = list(subject.encode([(TEXT,)])[0].tokens)
     scores = [float(i) - 3 for i in range(len(tokens))]
     row = {"text": TEXT, "method": "shap", "tokens": tokens, "scores": scores}
-    found = read_given(written(lines, row), task_for(subject))
-    assert found == {(TEXT,): {"shap": GivenScores(tuple(scores), f"{lines}, line 1")}}
+    found = read_external_scores(written(lines, row), task_for(subject))
+    assert found == {(TEXT,): {"shap": ExternalScores(tuple(scores), f"{lines}, line 1")}}
     whole = [round(score) for score in scores]  # JSON of other languages has no 1.0
     assert scores_of(subject, lines, {**row, "scores": whole}) == tuple(scores)
 
@@ -102,7 +102,7 @@ def test_lines_that_whichtoken_wrote_do_as_they_are(subject_of: SubjectOf, lines
     results = wt.explain(subject, [TEXT, PAIR], ["attcat", "gae"])
     made = [attribution for result in results for attribution in result.values()]
     lines.write_text("\n".join(attribution.to_json() for attribution in made), encoding="utf-8")
-    found = read_given(lines, task_for(subject))
+    found = read_external_scores(lines, task_for(subject))
     assert {texts: {name: given.scores for name, given in of_text.items()} for texts, of_text in found.items()} == {
         tuple(result["attcat"].texts): {name: one.scores for name, one in result.items()} for result in results
     }
@@ -117,7 +117,7 @@ def test_scores_equal_to_a_methods_get_that_methods_cells(subject_of: SubjectOf,
         for result in results
         for name, one in result.items()
     ]
-    table = measured(subject, ["attcat", "gae"], read_given(written(lines, *rows), task_for(subject)))
+    table = measured(subject, ["attcat", "gae"], read_external_scores(written(lines, *rows), task_for(subject)))
     cells = {line.method: line.cells for line in table.lines}
     assert set(cells) == {"attcat", "gae", "my attcat", "my gae"}
     for name in ("attcat", "gae"):
@@ -129,24 +129,24 @@ def test_scores_equal_to_a_methods_get_that_methods_cells(subject_of: SubjectOf,
     assert table.agreement is not None
     tau = dict(zip(table.agreement.methods, table.agreement.tau, strict=True))
     assert tau["my gae"][table.agreement.methods.index("gae")] == pytest.approx(1)
-    assert not any(line.searched for line in table.lines)
+    assert not any(line.tuned_on_deletion for line in table.lines)
 
 
 def test_whichtokens_own_lines_stay_marked_and_must_be_of_this_model(subject_of: SubjectOf, lines: Path) -> None:
     subject = subject_of("bert")
     own = wt.explain(subject, [TEXT], ["refined-noise"])[0]["refined-noise"]
     lines.write_text(own.to_json() + "\n", encoding="utf-8")
-    table = measured(subject, ["attcat"], read_given(lines, task_for(subject)))
-    assert {line.method: line.searched for line in table.lines} == {"refined-noise": True, "attcat": False}
+    table = measured(subject, ["attcat"], read_external_scores(lines, task_for(subject)))
+    assert {line.method: line.tuned_on_deletion for line in table.lines} == {"refined-noise": True, "attcat": False}
     lines.write_text(replace(own, revision="sha256:another").to_json() + "\n", encoding="utf-8")
     with pytest.raises(BadInput, match="line 1: scores of another model than tiny bert"):
-        measured(subject, ["attcat"], read_given(lines, task_for(subject)))
+        measured(subject, ["attcat"], read_external_scores(lines, task_for(subject)))
 
 
 def test_a_pair_with_spans_must_say_of_which_text(subject_of: SubjectOf, lines: Path) -> None:
     row = {"texts": list(PAIR), "method": "shap", "spans": [[0, 1]], "scores": [1.0]}
     with pytest.raises(BadInput, match='line 1: a pair, and no "sequences"'):
-        read_given(written(lines, row), task_for(subject_of("bert")))
+        read_external_scores(written(lines, row), task_for(subject_of("bert")))
 
 
 def test_scores_of_another_class_are_refused(subject_of: SubjectOf, lines: Path) -> None:
@@ -156,7 +156,7 @@ def test_scores_of_another_class_are_refused(subject_of: SubjectOf, lines: Path)
     row = {"text": TEXT, "method": "shap", "tokens": own.tokens, "scores": own.scores}
     rows = [{**row, "label": own.label}, {**row, "method": "lime", "label": wrong}]
     with pytest.raises(BadInput, match=rf"made.jsonl, line 2: scores for '{wrong}', and '{own.label}' is measured"):
-        measured(subject, ["random"], read_given(written(lines, *rows), task_for(subject)))
+        measured(subject, ["random"], read_external_scores(written(lines, *rows), task_for(subject)))
 
 
 GOOD = {"text": "very slow", "method": "shap", "tokens": ["ver", "##y", "slow"], "scores": [1, 2, 3]}
@@ -175,7 +175,7 @@ PLACED = {"text": "very slow", "method": "shap", "spans": [[0, 4], [5, 9]], "sco
         ([{**GOOD, "tokens": "very slow"}], "line 1: tokens is 'very slow'; expected a list"),
         ([{**GOOD, "tokens": ["very", "slow", "!"]}], r"line 1: tokens are \['very', 'slow', '!'\], the model's are"),
         ([{k: v for k, v in GOOD.items() if k != "tokens"}], 'line 1: no "tokens" and no "spans"'),
-        ([{**GOOD, "searched": 1}], "line 1: searched is 1; expected true or false"),
+        ([{**GOOD, "tuned_on_deletion": 1}], "line 1: tuned_on_deletion is 1; expected true or false"),
         ([{**GOOD, "scores": "high"}], "line 1: scores is 'high'; expected a list of numbers"),
         ([{**GOOD, "scores": [1, None, 3]}], r"line 1: scores is \[1, None, 3\]; expected a list of numbers"),
         ([{**GOOD, "scores": [1, float("nan"), 3]}], "line 1: some scores are NaN or infinite"),
@@ -195,4 +195,4 @@ def test_what_is_wrong_is_named_by_file_and_line(
     rows: list[Any], message: str, subject_of: SubjectOf, lines: Path
 ) -> None:
     with pytest.raises(BadInput, match=f"made.jsonl(, )?{message.removeprefix('made.jsonl')}"):
-        read_given(written(lines, *rows), task_for(subject_of("bert")))
+        read_external_scores(written(lines, *rows), task_for(subject_of("bert")))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import whichtoken as wt
+from whichtoken.bench._protocol import PRESETS, chosen_protocol, load_presets
 from whichtoken.bench.metrics import METRICS
-from whichtoken.bench.protocol import PRESETS, chosen_protocol, load_presets
 from whichtoken.core.removal_steps import GRIDS, grid_of
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.records import Plan
@@ -27,7 +27,7 @@ def task(subject_of: SubjectOf) -> Task:
 
 @pytest.mark.parametrize("preset", [None, "recommended", *PRESETS])
 def test_every_preset_builds_draws_curves_and_comes_back_from_json(preset: str | None, task: Task) -> None:
-    made = wt.protocol(preset)
+    made = wt.bench.protocol(preset)
     suited = made.suited_to(task)
     assert suited.perturbations is not None
     assert suited.metrics is not None
@@ -36,13 +36,13 @@ def test_every_preset_builds_draws_curves_and_comes_back_from_json(preset: str |
     assert set(suited.metrics) <= set(METRICS)
     assert chosen_protocol(preset or "recommended") == made
     for one in (made, suited):
-        assert wt.protocol(**json.loads(json.dumps(one.to_dict()))) == one
+        assert wt.bench.protocol(**json.loads(json.dumps(one.to_dict()))) == one
     assert suited.suited_to(task) == suited
 
 
 def test_without_a_preset_it_is_the_recommended_one(task: Task) -> None:
-    assert wt.protocol() == wt.protocol("recommended") == wt.Protocol()
-    suited = wt.protocol().suited_to(task)
+    assert wt.bench.protocol() == wt.bench.protocol("recommended") == wt.bench.Protocol()
+    suited = wt.bench.protocol().suited_to(task)
     assert [(plan.order, plan.perturbation) for plan in suited.plans()] == [
         ("morf", "delete"),
         ("lerf", "delete"),
@@ -88,7 +88,7 @@ PAPERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PAPERS)
 def test_a_preset_makes_the_papers_choices(preset: str, task: Task) -> None:
-    made, paper = wt.protocol(preset).suited_to(task), dict(PAPERS[preset])
+    made, paper = wt.bench.protocol(preset).suited_to(task), dict(PAPERS[preset])
     assert made.perturbations is not None
     assert made.perturbations[0] == paper.pop("first")
     assert {name: getattr(made, name) for name in paper} == paper
@@ -102,12 +102,12 @@ def test_a_preset_makes_the_papers_choices(preset: str, task: Task) -> None:
 
 
 def test_a_plan_for_every_grid_perturbation_and_order(task: Task) -> None:
-    made = wt.protocol(grids=("all", "tenths"), perturbations=("pad", "delete"), orders=("lerf", "random"))
+    made = wt.bench.protocol(grids=("all", "tenths"), perturbations=("pad", "delete"), orders=("lerf", "random"))
     plans = made.suited_to(task).plans()
     assert [(plan.grid, plan.perturbation, plan.order) for plan in plans] == [
         (grid, how, order) for grid in ("all", "tenths") for how in ("pad", "delete") for order in ("lerf", "random")
     ]
-    words = wt.protocol(level="word").suited_to(task)
+    words = wt.bench.protocol(level="word").suited_to(task)
     assert {plan.level for plan in words.plans()} == {"word"}
     assert all(task.removal(plan.perturbation).name == plan.perturbation for plan in plans)
 
@@ -116,19 +116,21 @@ def test_a_plan_for_every_grid_perturbation_and_order(task: Task) -> None:
 def test_metrics_of_eraser_bring_their_grid_once(metric: str, task: Task) -> None:
     order = {"comprehensiveness": "morf", "sufficiency": "lerf"}[metric]
     for preset in ("recommended", "attcat"):  # whatever its own orders and shares
-        made = wt.protocol(preset, metrics=("aopc", metric)).suited_to(task)
+        made = wt.bench.protocol(preset, metrics=("aopc", metric)).suited_to(task)
         found = [plan for plan in made.plans() if plan.grid == "eraser"]
         assert {plan.order for plan in found} == {order}
         assert len(found) == 2  # one for each perturbation
     eraser = grid_of("eraser")
     assert (eraser.words, eraser.n_spared([0.0], [1.0])) == ("the content tokens", 0)
-    assert {plan.grid for plan in wt.protocol(metrics=("aopc",)).suited_to(task).plans()} == {"tenths"}
+    assert {plan.grid for plan in wt.bench.protocol(metrics=("aopc",)).suited_to(task).plans()} == {"tenths"}
 
 
 def test_bounds_are_searched_for_once_and_only_if_asked(task: Task) -> None:
-    made = wt.protocol(perturbations=("mask", "delete"), grids=("all", "tenths"), orders=("lerf",)).suited_to(task)
+    made = wt.bench.protocol(perturbations=("mask", "delete"), grids=("all", "tenths"), orders=("lerf",)).suited_to(
+        task
+    )
     assert [(plan.perturbation, plan.grid) for plan in made.bounded()] == [("mask", "all")]
-    assert wt.protocol(metrics=("aopc",)).suited_to(task).bounded() == []
+    assert wt.bench.protocol(metrics=("aopc",)).suited_to(task).bounded() == []
 
 
 @pytest.mark.parametrize(
@@ -143,20 +145,20 @@ def test_bounds_are_searched_for_once_and_only_if_asked(task: Task) -> None:
 )
 def test_unknown_names_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownName, match=message):
-        wt.protocol(**settings)
+        wt.bench.protocol(**settings)
 
 
 def test_what_the_task_does_not_have_is_refused(task: Task) -> None:
     with pytest.raises(UsageError, match="unknown perturbation 'burn'; known: delete, mask, pad"):
-        wt.protocol(perturbations=("burn",)).suited_to(task)
+        wt.bench.protocol(perturbations=("burn",)).suited_to(task)
     with pytest.raises(BadSetting, match="level='letter' is not allowed; it must be one of token, word"):
-        wt.protocol(level="letter").suited_to(task)
+        wt.bench.protocol(level="letter").suited_to(task)
 
 
 @pytest.mark.parametrize("name", ["perturbations", "orders", "grids", "metrics"])
 def test_empty_lists_are_refused(name: str) -> None:
     with pytest.raises(BadSetting, match=rf"{name}=\(\) is not allowed; it must be one or more"):
-        wt.protocol(None, **{name: ()})
+        wt.bench.protocol(None, **{name: ()})
 
 
 @pytest.mark.parametrize(
@@ -178,30 +180,32 @@ def test_empty_lists_are_refused(name: str) -> None:
 def test_wrong_values_are_refused_also_in_a_protocol_made_by_hand(settings: dict[str, Any]) -> None:
     name = next(iter(settings))
     with pytest.raises(BadSetting, match=f"protocol: {name}="):
-        wt.protocol(**settings)
+        wt.bench.protocol(**settings)
     if name != "perturbations":
         with pytest.raises(BadSetting, match=f"protocol: {name}="):
-            chosen_protocol(wt.Protocol(**settings))
+            chosen_protocol(wt.bench.Protocol(**settings))
 
 
 def test_unknown_presets_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'contrast-cat'"):
-        wt.protocol("contrastcat")
+        wt.bench.protocol("contrastcat")
     with pytest.raises(UnknownName, match="unknown protocol 'att-cat'; did you mean 'attcat'"):
         chosen_protocol("att-cat")
 
 
 def test_bounds_that_cannot_be_are_refused_before_anything_is_measured(task: Task) -> None:
     with pytest.raises(BadSetting, match="without normalised-aopc"):
-        wt.protocol(grids=("ninths",), metrics=("aopc", "normalised-aopc"))
+        wt.bench.protocol(grids=("ninths",), metrics=("aopc", "normalised-aopc"))
     with pytest.raises(BadSetting, match="without normalised-aopc"):
-        wt.protocol(grids=("ninths",)).suited_to(task)  # it is among the usual metrics
-    assert wt.protocol(metrics=("aopc",), grids=("ninths",)).suited_to(task).bounded() == []
+        wt.bench.protocol(grids=("ninths",)).suited_to(task)  # it is among the usual metrics
+    assert wt.bench.protocol(metrics=("aopc",), grids=("ninths",)).suited_to(task).bounded() == []
 
 
 def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
     grids = tuple(grid for grid in GRIDS if grid != "eraser")
-    everything = wt.protocol(grids=grids, perturbations=("delete", "mask", "pad"), orders=("morf", "lerf", "random"))
+    everything = wt.bench.protocol(
+        grids=grids, perturbations=("delete", "mask", "pad"), orders=("morf", "lerf", "random")
+    )
     assert len(everything.suited_to(task).plans()) == 36
     assert set(everything.suited_to(task).plans()) == {
         Plan(how, order, grid)
@@ -213,4 +217,6 @@ def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
 
 def test_answers_are_looked_for_in_questions_only(subject_of: Callable[..., wt.Subject]) -> None:
     with pytest.raises(BadSetting, match="it looks for answers, and texts have none"):
-        wt.compare(subject_of("bert"), ["very slow film"], ["random"], protocol=wt.protocol(metrics=("precision",)))
+        wt.bench.run(
+            subject_of("bert"), ["very slow film"], ["random"], protocol=wt.bench.protocol(metrics=("precision",))
+        )

@@ -15,27 +15,35 @@ from tests.tiny import WORDS, question_subject, with_heads
 
 import whichtoken as wt
 from whichtoken._explain import explain_with
+from whichtoken.bench import _run as running
 from whichtoken.bench import folder as files
 from whichtoken.bench import measure as measuring
-from whichtoken.bench import run as running
+from whichtoken.bench._run import gather, prepare
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.metrics import share_cell
 from whichtoken.bench.results import InputResult, MethodResult, Truth, read_part
 from whichtoken.bench.results import Part as MeasuredPart
-from whichtoken.bench.run import gather, prepare
 from whichtoken.bench.selection import default_methods
 from whichtoken.bench.stats import RESAMPLES, SEED
 from whichtoken.bench.table import summarise
 from whichtoken.core.trace import Probe, Scores, Trace
+from whichtoken.data.squad import Answer, Question
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.methods.random import Random
-from whichtoken.squad import Answer, Question
-from whichtoken.tables import BenchTable, Cell
+from whichtoken.tables import BenchTable, Estimate
 from whichtoken.targets import Part, Span
 from whichtoken.tasks import Gold, task_for
 
 SUBJECT = question_subject("bert")
 METHODS = ["attcat", "gae", "random"]
+
+
+def bench_questions(
+    subject: wt.Subject, questions: Any, methods: Any = None, out: Path | None = None, **settings: Any
+) -> BenchTable:
+    """With the papers' limit of 384 tokens."""
+    how = wt.bench.protocol(**{"max_tokens": 384, **settings})
+    return wt.bench.run(subject, questions, methods, protocol=how, out=out)
 
 
 def question(asked: str, context: str, answer: str | None, name: str = "") -> Question:
@@ -64,13 +72,13 @@ def means(table: BenchTable, column: str) -> dict[str, float]:
     return {line.method: line.cells[column].mean for line in table.lines if column in line.cells}
 
 
-def without_cost(table: BenchTable) -> dict[str, dict[str, Cell]]:
+def without_cost(table: BenchTable) -> dict[str, dict[str, Estimate]]:
     """All cells but seconds."""
     return {line.method: {k: v for k, v in line.cells.items() if k != "seconds"} for line in table.lines}
 
 
 def bench_of(methods: Sequence[str], subject: wt.Subject = SUBJECT, **settings: Any) -> Bench:
-    return prepare(subject, methods, wt.protocol(**settings))
+    return prepare(subject, methods, wt.bench.protocol(**settings))
 
 
 def items_of(bench: Bench, asked: Sequence[Question]) -> tuple[Item, ...]:
@@ -114,7 +122,7 @@ def scored_as(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
 def test_counts_by_hand(k: int, scores: list[float], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scored_as(monkeypatch, *scores)
     asked = question("is it slow", "the film was slow but the music was touching", "the music")
-    table = wt.compare_questions(SUBJECT, [asked], ["random"], k=k)
+    table = bench_questions(SUBJECT, [asked], ["random"], k=k)
     assert means(table, f"precision@{k}") == {"random": count}
     assert means(table, f"share@{k}") == {"random": count / 2}
     assert [column.name for column in table.columns] == [f"precision@{k}", f"share@{k}", "seconds", "evaluations"]
@@ -138,7 +146,7 @@ def expected_counts(
 @pytest.mark.parametrize("target", ["predicted", "gold"])
 @pytest.mark.parametrize("part", ["both", "sum", "start", "end"])
 def test_cells_are_what_is_counted_question_by_question(target: Any, part: Part) -> None:
-    table = wt.compare_questions(SUBJECT, QUESTIONS, METHODS, k=6, target=target, part=part)
+    table = bench_questions(SUBJECT, QUESTIONS, METHODS, k=6, target=target, part=part)
     expected = expected_counts(target, part, 6)
     assert means(table, "precision@6") == pytest.approx({m: fmean(c for c, _ in of) for m, of in expected.items()})
     shares = {m: sum(c for c, _ in of) / sum(length for _, length in of) for m, of in expected.items()}
@@ -160,7 +168,7 @@ def test_an_answer_that_the_cut_took_is_the_first_token(monkeypatch: pytest.Monk
     for cut in (CUT, HALF):
         (item,) = items_of(bench_of(["random"], k=1), [cut])
         assert gold_of(item) == ((0, 0), True, 40)
-        table = wt.compare_questions(SUBJECT, [cut], ["random"], k=1)
+        table = bench_questions(SUBJECT, [cut], ["random"], k=1)
         assert (means(table, "precision@1"), means(table, "share@1")) == ({"random": 1}, {"random": 1})
         assert not any("inside" in column.name for column in table.columns)  # there would be nothing in it
     # One word less, and the answer ends with the last that is left.
@@ -171,8 +179,8 @@ def test_an_answer_that_the_cut_took_is_the_first_token(monkeypatch: pytest.Monk
 
 def test_cut_answers_are_counted_in_the_papers_columns_only() -> None:
     asked = [*QUESTIONS[:3], CUT, *QUESTIONS[3:], HALF]
-    table = wt.compare_questions(SUBJECT, asked, METHODS, k=6)
-    inside = wt.compare_questions(SUBJECT, QUESTIONS, METHODS, k=6)
+    table = bench_questions(SUBJECT, asked, METHODS, k=6)
+    inside = bench_questions(SUBJECT, QUESTIONS, METHODS, k=6)
     own = ["precision@6", "share@6", "precision@6 answers inside", "share@6 answers inside"]
     assert [column.name for column in table.columns] == [*own, "seconds", "evaluations"]
     assert means(table, own[2]) == pytest.approx(means(inside, "precision@6"))
@@ -181,13 +189,13 @@ def test_cut_answers_are_counted_in_the_papers_columns_only() -> None:
     lengths = sum(1 + n % 4 for n in range(7))
     for method, mean in means(table, "precision@6").items():
         ours = means(inside, "precision@6")[method] * 7
-        both = wt.compare_questions(SUBJECT, [CUT, HALF], [method], k=6)
+        both = bench_questions(SUBJECT, [CUT, HALF], [method], k=6)
         assert mean * 9 == pytest.approx(ours + 2 * means(both, "precision@6")[method])
         assert means(table, "share@6")[method] == pytest.approx(mean * 9 / (lengths + 2))
     facts = dict(table.facts)
     assert facts["cut off"].startswith("2 answers, each counted as the span (0, 0)")
     assert facts["answers"] == f"mean length {(lengths + 2) / 9:.2f} tokens; precision@6 can be 2.00 at most"
-    fewer = dict(wt.compare_questions(SUBJECT, asked, ["random"], k=2).facts)  # of 3 or 4 tokens, 2 can be found
+    fewer = dict(bench_questions(SUBJECT, asked, ["random"], k=2).facts)  # of 3 or 4 tokens, 2 can be found
     assert fewer["answers"] == f"mean length 2.00 tokens; precision@2 can be {14 / 9:.2f} at most"
     assert any("'answers inside' is without these questions" in note for note in table.notes)
     assert not any("answers inside" in note for note in inside.notes)
@@ -200,10 +208,10 @@ def test_inputs_are_cut_to_the_lower_of_two_limits() -> None:
     assert {item.n_tokens for item in items} == {12}
     assert len({gold_of(item)[1] for item in items}) == 2
     assert SUBJECT.max_tokens is None
-    table = wt.compare_questions(SUBJECT, QUESTIONS, ["random"], max_tokens=12)
+    table = bench_questions(SUBJECT, QUESTIONS, ["random"], max_tokens=12)
     assert dict(table.facts)["lengths"] == "12 to 12 tokens, mean 12; at most 12, only the context is cut"
     with pytest.raises(BadInput, match="its question leaves no room for the context"):
-        wt.compare_questions(SUBJECT, QUESTIONS, ["random"], max_tokens=6)
+        bench_questions(SUBJECT, QUESTIONS, ["random"], max_tokens=6)
 
 
 def test_a_gold_answer_is_explained_where_it_is_when_the_start_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +225,7 @@ def test_a_gold_answer_is_explained_where_it_is_when_the_start_is_cut(monkeypatc
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         truncation_side="left",
     )
-    subject = replace(SUBJECT, tokenizer=tokenizer)
+    subject = replace(SUBJECT, processor=tokenizer)
     long = Question("long", "is", f"{WHOLE} but it won", (Answer("it won", len(WHOLE) + 5),))
     bench = bench_of(["attcat"], subject, target="gold", k=6)
     (item,) = items_of(bench, [long])
@@ -242,12 +250,12 @@ def test_a_gold_answer_is_explained_where_it_is_when_the_start_is_cut(monkeypatc
 
 def test_unanswerable_questions_are_left_out() -> None:
     asked = [NONE, *QUESTIONS[:4], NONE, *QUESTIONS[4:]]
-    table = wt.compare_questions(SUBJECT, asked, METHODS, k=6)
-    alone = wt.compare_questions(SUBJECT, QUESTIONS, METHODS, k=6)
+    table = bench_questions(SUBJECT, asked, METHODS, k=6)
+    alone = bench_questions(SUBJECT, QUESTIONS, METHODS, k=6)
     assert means(table, "precision@6") == pytest.approx(means(alone, "precision@6"))
     assert dict(table.facts)["questions"] == "7 of 7 that have an answer, seed 0; 2 unanswerable ones are left out"
     with pytest.raises(BadInput, match="none of the 2 questions has an answer"):
-        wt.compare_questions(SUBJECT, [NONE, NONE], METHODS)
+        bench_questions(SUBJECT, [NONE, NONE], METHODS)
 
 
 @pytest.mark.parametrize("target", ["predicted", "gold"])
@@ -268,7 +276,7 @@ def test_it_is_said_how_often_the_model_is_right(target: Any) -> None:
             wrong.append(replace(one, answers=(Answer(one.context[start:more], start),)))
     assert len(right) > 1
     for these, n_right in (([*right, *wrong[:1], CUT], len(right)), (wrong, 0)):
-        table = wt.compare_questions(subject, these, ["random"], target=target)
+        table = bench_questions(subject, these, ["random"], target=target)
         inside = len([one for one in these if one is not CUT])
         assert dict(table.facts)["right"] == f"{n_right} of the model's answers, of {inside} that are not cut off"
 
@@ -305,7 +313,11 @@ def test_methods_are_tested_against_the_best_and_ranked() -> None:
     found = [counted(n, 4, a=1 + n % 2, b=4, random=3 + n % 2) for n in range(20)]
     table = summarise(found, ("precision",), "question", 20)
     assert [line.method for line in table.lines] == ["b", "random", "a"]
-    assert [(line.control, line.searched) for line in table.lines] == [(False, True), (True, False), (False, False)]
+    assert [(line.control, line.tuned_on_deletion) for line in table.lines] == [
+        (False, True),
+        (True, False),
+        (False, False),
+    ]
     for column in ("precision@20", "share@20"):
         best, close, worst = (line.cells[column].p for line in table.lines)
         assert best is None
@@ -321,7 +333,7 @@ def test_methods_are_tested_against_the_best_and_ranked() -> None:
 
 
 def test_the_same_call_gives_the_same_table_and_a_larger_sample_begins_with_a_smaller_one() -> None:
-    first, again = (wt.compare_questions(SUBJECT, QUESTIONS, METHODS, k=6, sample=5) for _ in range(2))
+    first, again = (bench_questions(SUBJECT, QUESTIONS, METHODS, k=6, sample=5) for _ in range(2))
     assert without_cost(first) == without_cost(again)
     assert replace(first, lines=()) == replace(again, lines=())
     assert first.lines[0].cells["precision@6"].n == 5
@@ -338,9 +350,9 @@ def test_the_same_call_gives_the_same_table_and_a_larger_sample_begins_with_a_sm
 
 
 def test_what_is_measured_together_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = wt.compare_questions(SUBJECT, QUESTIONS, METHODS, k=6)
+    together = bench_questions(SUBJECT, QUESTIONS, METHODS, k=6)
     monkeypatch.setattr(running, "TOKENS_AT_ONCE", 1)
-    apart = wt.compare_questions(SUBJECT, QUESTIONS, METHODS, k=6)
+    apart = bench_questions(SUBJECT, QUESTIONS, METHODS, k=6)
     for column in ("precision@6", "share@6"):
         assert means(apart, column) == means(together, column)
 
@@ -358,21 +370,21 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(running, "measure", interrupted)
     asked = [*QUESTIONS, CUT]
     with pytest.raises(KeyboardInterrupt):
-        wt.compare_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path)
+        bench_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path)
     assert [part.name for part in (tmp_path / "parts").iterdir()] == ["000000-000002.json"]
     assert not (tmp_path / "table.json").exists()
-    table = wt.compare_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path)
+    table = bench_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path)
     assert measured == [[0, 1, 2], [3, 4, 5], [3, 4, 5], [6, 7]]
-    assert without_cost(table) == without_cost(wt.compare_questions(SUBJECT, asked, METHODS, k=6))
+    assert without_cost(table) == without_cost(bench_questions(SUBJECT, asked, METHODS, k=6))
     del measured[:]
-    assert wt.compare_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path) == table  # seconds too: nothing was run
+    assert bench_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path) == table  # seconds too: nothing was run
     assert measured == []
 
 
 def test_a_folder_holds_a_row_for_each_question_and_method(tmp_path: Path) -> None:
     asked = [*QUESTIONS, CUT, NONE]
-    table = wt.compare_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path)
-    assert wt.read_table(tmp_path) == table
+    table = bench_questions(SUBJECT, asked, METHODS, k=6, out=tmp_path)
+    assert wt.bench.read_table(tmp_path) == table
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"spec.json", "parts", "table.json", "table.md", "report.html", "results.parquet"}
     rows = parquet.read_table(tmp_path / "results.parquet").to_pylist()
@@ -408,15 +420,15 @@ def test_a_folder_holds_a_row_for_each_question_and_method(tmp_path: Path) -> No
 )
 def test_another_benchmark_in_the_same_folder_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
     first: dict[str, Any] = {"subject": SUBJECT, "questions": QUESTIONS, "methods": ["random"], "sample": 1}
-    wt.compare_questions(**first, out=tmp_path)
+    bench_questions(**first, out=tmp_path)
     with pytest.raises(UsageError, match=rf"holds another benchmark \(.*{said}"):
-        wt.compare_questions(**(first | change), out=tmp_path)
-    wt.compare_questions(**(first | {"sample": 3}), out=tmp_path)  # but more of the same can be added
-    assert wt.read_table(tmp_path).lines[0].cells["precision@20"].n == 3
+        bench_questions(**(first | change), out=tmp_path)
+    bench_questions(**(first | {"sample": 3}), out=tmp_path)  # but more of the same can be added
+    assert wt.bench.read_table(tmp_path).lines[0].cells["precision@20"].n == 3
 
 
 def test_a_part_that_is_none_is_refused(tmp_path: Path) -> None:
-    wt.compare_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
+    bench_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
     path = tmp_path / "parts" / "000000-000001.json"
     good = json.loads(path.read_text("utf-8"))
     assert json.loads(json.dumps(asdict(read_part(good, "")))) == good
@@ -430,7 +442,7 @@ def test_a_part_that_is_none_is_refused(tmp_path: Path) -> None:
     for bad in wrong:
         path.write_text(json.dumps(bad), encoding="utf-8")
         with pytest.raises(BadArtifact, match=r"000000-000001.json is no part of a benchmark: .*remove it"):
-            wt.compare_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
+            bench_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
 
 
 def test_the_usual_methods_are_all_but_the_dear_ones() -> None:
@@ -438,21 +450,23 @@ def test_the_usual_methods_are_all_but_the_dear_ones() -> None:
     assert {"attcat", "gae", "raw-attention", "transatt", "random"} <= {*names}
     assert not {"refined-noise", "integrated-gradients", "tis", "contrast-cat", "mask-lrp"} & {*names}
     assert "mask-lrp" in default_methods(task_for(with_heads(SUBJECT)), curves=False)
-    table = wt.compare_questions(SUBJECT, QUESTIONS[:1])
+    table = bench_questions(SUBJECT, QUESTIONS[:1])
     assert {line.method for line in table.lines} == {*names}
     assert [line.method for line in table.lines if line.control] == ["random"]
-    named = wt.compare_questions(SUBJECT, QUESTIONS[:1], ["refined-noise"])
-    assert [(line.method, line.control, line.searched) for line in named.lines] == [("refined-noise", True, True)]
+    named = bench_questions(SUBJECT, QUESTIONS[:1], ["refined-noise"])
+    assert [(line.method, line.control, line.tuned_on_deletion) for line in named.lines] == [
+        ("refined-noise", True, True)
+    ]
 
 
 def test_wrong_calls_are_refused(subject_of: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tiny bert classifies texts and answers no questions.*wt.compare"):
-        wt.compare_questions(subject_of("bert"), QUESTIONS, METHODS)
-    with pytest.raises(UsageError, match=r"question 0 is 'it is slow'; expected a Question.*wt.read_squad"):
-        wt.compare(SUBJECT, ["it is slow"], METHODS)
+    with pytest.raises(UsageError, match="expected a text, or a pair of texts"):
+        bench_questions(subject_of("bert"), QUESTIONS, METHODS)
+    with pytest.raises(UsageError, match=r"question 0 is 'it is slow'; expected a Question.*wt.data.read_squad"):
+        wt.bench.run(SUBJECT, ["it is slow"], METHODS)
     for settings in ({"k": 0}, {"k": 2.5}, {"sample": 0}, {"seed": -1}, {"target": "true"}, {"part": "middle"}):
         with pytest.raises(BadSetting, match=f"protocol: {next(iter(settings))}="):
-            wt.compare_questions(SUBJECT, QUESTIONS, METHODS, out=tmp_path / "a", **settings)
+            bench_questions(SUBJECT, QUESTIONS, METHODS, out=tmp_path / "a", **settings)
     for asked, message in (
         ([QUESTIONS[0], {"question": "who"}], "question 1 is {'question': 'who'}; expected a Question"),
         (5, "questions is 5; expected a file as SQuAD has it, or a list of Question"),
@@ -462,15 +476,15 @@ def test_wrong_calls_are_refused(subject_of: Any, tmp_path: Path) -> None:
         ("nowhere.json", "nowhere.json cannot be read"),
     ):
         with pytest.raises(BadInput, match=message):
-            wt.compare_questions(SUBJECT, asked, METHODS, out=tmp_path / "a")
+            bench_questions(SUBJECT, asked, METHODS, out=tmp_path / "a")
     with pytest.raises(UnknownName, match="'attcat'"):
-        wt.compare_questions(SUBJECT, QUESTIONS, ["atcat"])
+        bench_questions(SUBJECT, QUESTIONS, ["atcat"])
     assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("kind", ["roberta", "gpt2"])
 def test_other_kinds_of_models_are_measured(kind: str) -> None:
     asked = [replace(one, question="Was it slow?") for one in QUESTIONS[:3]]
-    table = wt.compare_questions(question_subject(kind), asked, METHODS, k=4)
+    table = bench_questions(question_subject(kind), asked, METHODS, k=4)
     assert {line.cells["precision@4"].n for line in table.lines} == {3}
     assert files.table_json(table)

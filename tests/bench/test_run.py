@@ -15,13 +15,13 @@ import torch
 from tests.tiny import WORDS, with_heads, with_references
 
 import whichtoken as wt
+from whichtoken.bench import _run as running
 from whichtoken.bench import folder as files
-from whichtoken.bench import run as running
-from whichtoken.bench.external import Given, GivenScores
+from whichtoken.bench._run import Sample, gather, prepare, run_sample
+from whichtoken.bench.external import External, ExternalScores
 from whichtoken.bench.folder import Folder, read_table
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.results import every_input, read_part
-from whichtoken.bench.run import Sample, gather, prepare, run
 from whichtoken.errors import BadArtifact, BadInput, UnknownName, UnsupportedModel, UsageError
 from whichtoken.metrics.curves import aopc, auc, log_odds
 from whichtoken.metrics.ranks import kendall
@@ -36,10 +36,10 @@ TEXTS = [" ".join(SOURCE.choice(WORDS, n).tolist()) for n in (4, 9, 6, 12, 5, 8,
 METHODS = ["attcat", "gae", "random"]
 
 
-def quick(*metrics: str, **settings: Any) -> wt.Protocol:
+def quick(*metrics: str, **settings: Any) -> wt.bench.Protocol:
     """Few curves, short texts too."""
     chosen = {"perturbations": ("delete",), "orders": ("morf",), "min_tokens": 1, **settings}
-    return wt.protocol(metrics=metrics or ("aopc",), **chosen)
+    return wt.bench.protocol(metrics=metrics or ("aopc",), **chosen)
 
 
 def means(table: BenchTable, column: str) -> dict[str, float]:
@@ -70,15 +70,15 @@ def items_of(texts: Sequence[str]) -> list[Item]:
     return [Item(i, i, "", (text,), len(text.split()) + 2) for i, text in enumerate(texts)]
 
 
-def gathered(subject: wt.Subject, how: wt.Protocol, texts: Sequence[str] = TEXTS) -> Sample:
+def gathered(subject: wt.Subject, how: wt.bench.Protocol, texts: Sequence[str] = TEXTS) -> Sample:
     bench = prepare(subject, METHODS, how)
     return gather(bench, bench.task.examples(texts, None, None))
 
 
 def test_cells_are_the_means_of_curves_drawn_text_by_text(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    how = wt.protocol(metrics=("aopc", "log-odds", "auc"), min_tokens=1)
-    table = wt.compare(subject, TEXTS, METHODS, protocol=how)
+    how = wt.bench.protocol(metrics=("aopc", "log-odds", "auc"), min_tokens=1)
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=how)
     for perturbation in ("delete", "mask"):
         for order in ("morf", "lerf"):
             drawn = curves(subject, perturbation, order)
@@ -91,7 +91,7 @@ def test_cells_are_the_means_of_curves_drawn_text_by_text(subject_of: SubjectOf)
 
 def test_other_grids_and_words(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick(grids=("all", "twentieths"), level="word"))
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick(grids=("all", "twentieths"), level="word"))
     for grid in ("all", "twentieths"):
         expected = average(aopc, curves(subject, "delete", "morf", grid, "word"))
         assert means(table, f"aopc delete morf {grid}") == pytest.approx(expected, rel=1e-9)
@@ -104,7 +104,7 @@ def test_normalised_aopc_is_the_place_among_all_orders(subject_of: SubjectOf) ->
     any_of_them = own["attcat"]
     orders = [replace(any_of_them, scores=(0.0, *map(float, order), 0.0)) for order in permutations(range(4))]
     values = [aopc(curve) for curve in wt.degrade(subject, orders)]
-    table = wt.compare(subject, [text], METHODS, protocol=quick("normalised-aopc", orders=("morf", "lerf")))
+    table = wt.bench.run(subject, [text], METHODS, protocol=quick("normalised-aopc", orders=("morf", "lerf")))
     for order in ("morf", "lerf"):
         for method in METHODS:
             value = aopc(wt.degrade(subject, [own[method]], order=order)[0])
@@ -131,7 +131,7 @@ def test_exact_bounds_hold_for_every_text(subject_of: SubjectOf) -> None:
 
 
 def test_long_texts_have_no_bounds(subject_of: SubjectOf) -> None:
-    table = wt.compare(subject_of("bert"), TEXTS, ["attcat"], protocol=quick("normalised-aopc", bounds_up_to=6))
+    table = wt.bench.run(subject_of("bert"), TEXTS, ["attcat"], protocol=quick("normalised-aopc", bounds_up_to=6))
     assert table.lines[0].cells["normalised-aopc delete morf tenths"].n == sum(len(t.split()) <= 6 for t in TEXTS)
     assert "bounds for 3 of 7 texts, 3 of them exact" in " ".join(table.notes)
 
@@ -139,7 +139,7 @@ def test_long_texts_have_no_bounds(subject_of: SubjectOf) -> None:
 @pytest.mark.parametrize(("metric", "of"), [("kendall", "content"), ("positions-kendall", "all")])
 def test_kendall_is_between_the_explanations_of_two_classes(metric: str, of: str, subject_of: SubjectOf) -> None:
     subject, measured = subject_of("bert"), {"kendall": kendall, "positions-kendall": positions_tau}[metric]
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick("aopc", metric))
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick("aopc", metric))
 
     def tau(own: Attribution) -> float:
         other_class = (subject.labels.index(own.label) + 1) % 3
@@ -154,7 +154,7 @@ def test_kendall_is_between_the_explanations_of_two_classes(metric: str, of: str
 
 def test_agreement_is_the_mean_tau_between_methods(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick("aopc", "agreement"))
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick("aopc", "agreement"))
     assert table.agreement is not None
     assert table.agreement.methods == tuple(line.method for line in table.lines)
     results = explained(subject)
@@ -167,23 +167,23 @@ def test_a_protocol_of_true_classes_explains_them(subject_of: SubjectOf) -> None
     subject = subject_of("bert")
     labels: list[Any] = [0, "entailment", 2, "1", 0, "NEUTRAL", 1]
     how = quick(target="gold")
-    table = wt.compare(subject, TEXTS, METHODS, labels, how)
+    table = wt.bench.run(subject, TEXTS, METHODS, labels, how)
     gold = [wt.explain(subject, [text], METHODS, label)[0] for text, label in zip(TEXTS, labels, strict=True)]
     assert [result["attcat"].label for result in gold] != [result["attcat"].label for result in explained(subject)]
     drawn = [wt.degrade(subject, result.values()) for result in gold]
     expected = {method: fmean(aopc(of_text[i]) for of_text in drawn) for i, method in enumerate(METHODS)}
     assert means(table, "aopc delete morf tenths") == pytest.approx(expected, rel=1e-9)
     rows = [{"text": text, "gold": label} for text, label in zip(TEXTS, labels, strict=True)]
-    assert without_cost(wt.compare(subject, rows, METHODS, "gold", how)) == without_cost(table)
+    assert without_cost(wt.bench.run(subject, rows, METHODS, "gold", how)) == without_cost(table)
     with pytest.raises(BadInput, match=r"row 0: this protocol explains the true class, and there is no label"):
-        wt.compare(subject, TEXTS, METHODS, protocol=how)
+        wt.bench.run(subject, TEXTS, METHODS, protocol=how)
     with pytest.raises(UnknownName, match="unknown label 'funny'"):
-        wt.compare(subject, TEXTS, METHODS, ["funny"] * 7, how)
+        wt.bench.run(subject, TEXTS, METHODS, ["funny"] * 7, how)
 
 
 def test_absolute_aopc_counts_rises_as_drops(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick("absolute-aopc"))
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick("absolute-aopc"))
     drawn = curves(subject)
     expected = average(absolute_aopc, drawn)
     assert expected != pytest.approx(average(aopc, drawn))
@@ -193,16 +193,16 @@ def test_absolute_aopc_counts_rises_as_drops(subject_of: SubjectOf) -> None:
 def test_short_and_unsure_texts_are_left_out(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
     long = [text for text in TEXTS if len(text.split()) + 2 >= 10]
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick(min_tokens=10))
-    assert without_cost(table) == without_cost(wt.compare(subject, long, METHODS, protocol=quick()))
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick(min_tokens=10))
+    assert without_cost(table) == without_cost(wt.bench.run(subject, long, METHODS, protocol=quick()))
     assert dict(table.facts)["texts"].startswith("3 of 7, of at least 10 tokens")
     with pytest.raises(BadInput, match="none of the 7 texts has at least 50 tokens"):
-        wt.compare(subject, TEXTS, METHODS, protocol=quick(min_tokens=50))
+        wt.bench.run(subject, TEXTS, METHODS, protocol=quick(min_tokens=50))
     sure = sorted(result["attcat"].probability for result in explained(subject))
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick(min_probability=(sure[2] + sure[3]) / 2))
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick(min_probability=(sure[2] + sure[3]) / 2))
     assert table.lines[0].cells["aopc delete morf tenths"].n == 4
     with pytest.raises(BadInput, match="no text has a probability of at least 1"):
-        wt.compare(subject, TEXTS, METHODS, protocol=quick(min_probability=1.0))
+        wt.bench.run(subject, TEXTS, METHODS, protocol=quick(min_probability=1.0))
 
 
 def test_a_larger_sample_begins_with_a_smaller_one(subject_of: SubjectOf) -> None:
@@ -225,10 +225,10 @@ def test_a_larger_sample_begins_with_a_smaller_one(subject_of: SubjectOf) -> Non
 def test_what_is_measured_together_does_not_matter(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = with_references(subject_of("bert"))
     methods, how = ["attcat", "random", "contrast-cat"], quick("aopc", "normalised-aopc", "kendall")
-    together = without_cost(wt.compare(subject, TEXTS[:3], methods, protocol=how))
+    together = without_cost(wt.bench.run(subject, TEXTS[:3], methods, protocol=how))
     for limit, size in (("INPUTS_AT_ONCE", 2), ("TOKENS_AT_ONCE", 1)):
         monkeypatch.setattr(running, limit, size)
-        apart = without_cost(wt.compare(subject, TEXTS[:3], methods, protocol=how))
+        apart = without_cost(wt.bench.run(subject, TEXTS[:3], methods, protocol=how))
         assert list(apart) == list(together)
         for method, cells in apart.items():
             assert cells.keys() == together[method].keys()
@@ -249,7 +249,7 @@ def test_parts_are_small_and_in_order(subject_of: SubjectOf, monkeypatch: pytest
     monkeypatch.setattr(running, "measure", note)
     monkeypatch.setattr(running, "INPUTS_AT_ONCE", 3)
     monkeypatch.setattr(running, "TOKENS_AT_ONCE", 22)
-    wt.compare(subject_of("bert"), TEXTS, ["random"], protocol=quick())
+    wt.bench.run(subject_of("bert"), TEXTS, ["random"], protocol=quick())
     items = gathered(subject_of("bert"), quick()).items
     assert [n for part in measured for n in part] == [item.n_tokens for item in items]
     assert [item.n_tokens for item in items] == [len(item.given[0].split()) + 2 for item in items]
@@ -290,7 +290,7 @@ def test_what_is_said_to_be_evaluated_is_what_the_model_reads(metrics: tuple[str
 
 def test_the_table_says_how_much_was_shared(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    table, rows = rows_read(subject, lambda: wt.compare(subject, TEXTS, METHODS, protocol=quick()))
+    table, rows = rows_read(subject, lambda: wt.bench.run(subject, TEXTS, METHODS, protocol=quick()))
     asked = len(TEXTS) * 3 * 10
     expected = f"{asked} perturbed texts asked for, {rows} evaluated: {1 - rows / asked:.0%} shared"
     assert dict(table.facts)["evaluations"] == expected
@@ -298,22 +298,22 @@ def test_the_table_says_how_much_was_shared(subject_of: SubjectOf) -> None:
 
 def test_the_same_call_gives_the_same_table(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    how = wt.protocol("contrast-cat", min_tokens=1)
-    first, again = (wt.compare(subject, TEXTS, METHODS, protocol=how) for _ in range(2))
+    how = wt.bench.protocol("contrast-cat", min_tokens=1)
+    first, again = (wt.bench.run(subject, TEXTS, METHODS, protocol=how) for _ in range(2))
     assert without_cost(first) == without_cost(again)
     assert replace(first, lines=()) == replace(again, lines=())
 
 
 def test_pairs_are_measured(subject_of: SubjectOf) -> None:
     subject, pair = subject_of("bert"), ("a man did sleep", "nobody is slow")
-    table = wt.compare(subject, [pair], METHODS, protocol=quick())
+    table = wt.bench.run(subject, [pair], METHODS, protocol=quick())
     own = wt.explain(subject, [pair], METHODS)[0]
     expected = {name: aopc(wt.degrade(subject, [one])[0]) for name, one in own.items()}
     assert means(table, "aopc delete morf tenths") == pytest.approx(expected)
 
 
 def test_two_names_of_one_method_are_two_lines(subject_of: SubjectOf) -> None:
-    table = wt.compare(subject_of("bert"), TEXTS[:2], ["attcat", "attcat@recommended", "gae"], protocol=quick())
+    table = wt.bench.run(subject_of("bert"), TEXTS[:2], ["attcat", "attcat@recommended", "gae"], protocol=quick())
     found = means(table, "aopc delete morf tenths")
     assert found["attcat"] == found["attcat@recommended"] != found["gae"]
 
@@ -322,14 +322,14 @@ def test_wrong_calls_are_refused(subject_of: SubjectOf, tmp_path: Path) -> None:
     subject = subject_of("bert")
     for methods, message in (("attcat", "put it in a list"), ([], "at least one method"), (["atcat"], "'attcat'")):
         with pytest.raises(UsageError, match=message):
-            wt.compare(subject, TEXTS, methods)
+            wt.bench.run(subject, TEXTS, methods)
     with pytest.raises(UnknownName, match="unknown protocol 'attcatt'"):
-        wt.compare(subject, TEXTS, METHODS, protocol="attcatt")
+        wt.bench.run(subject, TEXTS, METHODS, protocol="attcatt")
     with pytest.raises(BadInput, match="row 1 has an empty text"):
-        wt.compare(subject, ["very slow", " "], METHODS, protocol=quick())
+        wt.bench.run(subject, ["very slow", " "], METHODS, protocol=quick())
     for perturbation, message in (("mask", "has no mask token"), ("pad", "padding is not a neutral replacement")):
         with pytest.raises(UnsupportedModel, match=message):
-            wt.compare(
+            wt.bench.run(
                 subject_of("gpt2"), TEXTS, ["attcat"], None, quick(perturbations=(perturbation,)), tmp_path / "a"
             )
     assert not (tmp_path / "a").exists()  # before anything was begun
@@ -340,7 +340,7 @@ def test_a_folder_keeps_what_was_measured(
 ) -> None:
     subject, out, how = subject_of("bert"), tmp_path / "made" / "here", quick("auc", "kendall")
     monkeypatch.setattr(running, "INPUTS_AT_ONCE", 3)
-    table = wt.compare(subject, TEXTS, METHODS, protocol=how, out=out)
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=how, out=out)
     assert read_table(out) == read_table(out / "table.json") == table
     parts = sorted((out / "parts").iterdir())
     assert [part.name for part in parts] == ["000000-000002.json", "000003-000005.json", "000006-000006.json"]
@@ -352,7 +352,7 @@ def test_a_folder_keeps_what_was_measured(
         raise AssertionError("measured again")
 
     monkeypatch.setattr(running, "measure", refuse)
-    assert wt.compare(subject, TEXTS, METHODS, protocol=how, out=out) == table
+    assert wt.bench.run(subject, TEXTS, METHODS, protocol=how, out=out) == table
 
 
 def test_a_larger_sample_goes_on_where_a_smaller_one_ended(
@@ -360,15 +360,15 @@ def test_a_larger_sample_goes_on_where_a_smaller_one_ended(
 ) -> None:
     subject = subject_of("bert")
     monkeypatch.setattr(running, "INPUTS_AT_ONCE", 2)
-    wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=4), out=tmp_path)
+    wt.bench.run(subject, TEXTS, METHODS, protocol=quick("auc", sample=4), out=tmp_path)
     before = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "parts").iterdir()}
     assert len(before) == 2
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=6), out=tmp_path)
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick("auc", sample=6), out=tmp_path)
     after = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "parts").iterdir()}
     assert len(after) == 3
     assert before.items() <= after.items()
     assert json.loads((tmp_path / "spec.json").read_text("utf-8"))["sample"] == 6
-    assert without_cost(table) == without_cost(wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=6)))
+    assert without_cost(table) == without_cost(wt.bench.run(subject, TEXTS, METHODS, protocol=quick("auc", sample=6)))
 
 
 @pytest.mark.parametrize(
@@ -388,12 +388,12 @@ def test_another_benchmark_in_the_same_folder_is_refused(
 ) -> None:
     first: dict[str, Any] = {"subject": subject_of("bert"), "texts": TEXTS, "methods": METHODS}
     first["protocol"] = quick("auc", sample=1)
-    wt.compare(**first, out=tmp_path)
+    wt.bench.run(**first, out=tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     if "labels" in change:
         change = {"subject": replace(subject_of("bert", labels=2), name="other")}
     with pytest.raises(UsageError, match=rf"holds another benchmark \(.*{said}.*; choose another folder"):
-        wt.compare(**(first | change), out=tmp_path)
+        wt.bench.run(**(first | change), out=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
@@ -402,7 +402,7 @@ def test_a_part_that_was_begun_with_a_smaller_sample_is_completed(
 ) -> None:
     subject, again = subject_of("bert"), list[int]()
     for size in (1, 3):
-        wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=size), out=tmp_path)
+        wt.bench.run(subject, TEXTS, METHODS, protocol=quick("auc", sample=size), out=tmp_path)
     measure_really = measure
 
     def count(bench: Bench, items: Sequence[Item]) -> Any:
@@ -410,9 +410,9 @@ def test_a_part_that_was_begun_with_a_smaller_sample_is_completed(
         return measure_really(bench, items)
 
     monkeypatch.setattr(running, "measure", count)
-    table = wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=5), out=tmp_path)
+    table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick("auc", sample=5), out=tmp_path)
     assert again == [3, 4]
-    alone = wt.compare(subject, TEXTS, METHODS, protocol=quick("auc", sample=5))
+    alone = wt.bench.run(subject, TEXTS, METHODS, protocol=quick("auc", sample=5))
     column = table.columns[0].name
     for one, other in zip(table.lines, alone.lines, strict=True):
         assert one.cells[column].n == 5
@@ -420,37 +420,37 @@ def test_a_part_that_was_begun_with_a_smaller_sample_is_completed(
 
 
 def test_where_there_is_nothing_to_rank_or_one_class_there_is_no_kendall(subject_of: SubjectOf) -> None:
-    single = wt.compare(subject_of("bert", labels=1), TEXTS, ["attcat"], protocol=quick("kendall"))
+    single = wt.bench.run(subject_of("bert", labels=1), TEXTS, ["attcat"], protocol=quick("kendall"))
     assert "kendall" not in {column.name for column in single.columns}
-    table = wt.compare(subject_of("bert"), ["slow"], ["attcat", "gae"], protocol=quick("aopc", "kendall"))
+    table = wt.bench.run(subject_of("bert"), ["slow"], ["attcat", "gae"], protocol=quick("aopc", "kendall"))
     assert not any("kendall" in line.cells for line in table.lines)
 
 
 def test_other_references_heads_or_given_scores_are_another_benchmark(subject_of: SubjectOf, tmp_path: Path) -> None:
     subject, how = with_references(subject_of("bert")), quick("auc", sample=1)
-    wt.compare(subject, TEXTS, ["contrast-cat"], protocol=how, out=tmp_path)
+    wt.bench.run(subject, TEXTS, ["contrast-cat"], protocol=how, out=tmp_path)
     for other, said in (
         (with_references(subject_of("bert"), TEXTS), "references was"),
         (with_heads(subject), "heads was"),
     ):
         with pytest.raises(UsageError, match=f"holds another benchmark.*{said}"):
-            wt.compare(other, TEXTS, ["contrast-cat"], protocol=how, out=tmp_path)
+            wt.bench.run(other, TEXTS, ["contrast-cat"], protocol=how, out=tmp_path)
     with pytest.raises(UsageError, match=r"holds another benchmark.*inputs was"):  # which are cut elsewhere
-        wt.compare(replace(subject, max_tokens=6), TEXTS, ["contrast-cat"], protocol=how, out=tmp_path)
-    given: Given = {(text,): {"shap": GivenScores((1.0,) * 9, "made.jsonl, line 1")} for text in TEXTS}
+        wt.bench.run(replace(subject, max_tokens=6), TEXTS, ["contrast-cat"], protocol=how, out=tmp_path)
+    given: External = {(text,): {"shap": ExternalScores((1.0,) * 9, "made.jsonl, line 1")} for text in TEXTS}
     bench = prepare(subject, ["contrast-cat"], how, given)
     with pytest.raises(UsageError, match=r"holds another benchmark.*given was"):
-        run(bench, gather(bench, bench.task.examples(TEXTS, None, None)), Folder(tmp_path), {})
+        run_sample(bench, gather(bench, bench.task.examples(TEXTS, None, None)), Folder(tmp_path), {})
 
 
 def test_a_place_that_is_no_free_folder_is_refused(subject_of: SubjectOf, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("all of it", encoding="utf-8")
     with pytest.raises(UsageError, match="holds other files; choose a folder that is empty"):
-        wt.compare(subject_of("bert"), TEXTS, METHODS, protocol=quick("auc"), out=tmp_path)
+        wt.bench.run(subject_of("bert"), TEXTS, METHODS, protocol=quick("auc"), out=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     for path in (tmp_path / "thesis.tex", tmp_path / "thesis.tex" / "below"):
         with pytest.raises(UsageError, match=r"is a file|cannot be made"):
-            wt.compare(subject_of("bert"), TEXTS, METHODS, protocol=quick("auc"), out=path)
+            wt.bench.run(subject_of("bert"), TEXTS, METHODS, protocol=quick("auc"), out=path)
 
 
 PART = "parts/000000-000000.json"
@@ -458,7 +458,7 @@ PART = "parts/000000-000000.json"
 
 def test_what_was_damaged_is_said(subject_of: SubjectOf, tmp_path: Path) -> None:
     def again() -> BenchTable:
-        return wt.compare(subject_of("bert"), TEXTS[:1], ["attcat"], protocol=quick("auc"), out=tmp_path)
+        return wt.bench.run(subject_of("bert"), TEXTS[:1], ["attcat"], protocol=quick("auc"), out=tmp_path)
 
     def read() -> BenchTable:
         return read_table(tmp_path)
@@ -468,8 +468,8 @@ def test_what_was_damaged_is_said(subject_of: SubjectOf, tmp_path: Path) -> None
     again()
     table, part = (json.loads((tmp_path / name).read_text("utf-8")) for name in ("table.json", PART))
     for name, content, look, message in (
-        ("table.json", '{"schema": 2}', read, "is no table of a benchmark: BenchTable: title is missing"),
-        ("table.json", "{}", read, "is no table of a benchmark, schema 2"),
+        ("table.json", '{"schema": 3}', read, "is no table of a benchmark: BenchTable: title is missing"),
+        ("table.json", "{}", read, "is no table of a benchmark, schema 3"),
         ("table.json", json.dumps(table | {"unit": 1}), read, "BenchTable: unit is 1; expected a valid string"),
         ("table.json", json.dumps(table | {"notes": "no"}), read, "BenchTable: notes is 'no'; expected a valid array"),
         ("table.json", json.dumps(table | {"colour": 1}), read, "BenchTable: colour is not a known field"),
@@ -482,7 +482,7 @@ def test_what_was_damaged_is_said(subject_of: SubjectOf, tmp_path: Path) -> None
         (PART, json.dumps(part | {"asked": math.nan}), again, "numbers must be finite"),
         ("table.json", "{", read, "cannot be read"),
         (PART, '{"inputs": [{}]}', again, "000000-000000.json is no part of a benchmark"),
-        ("spec.json", '{"schema": 0}', again, "is no specification of a benchmark, schema 2"),
+        ("spec.json", '{"schema": 0}', again, "is no specification of a benchmark, schema 3"),
     ):
         (tmp_path / name).write_text(content, encoding="utf-8")
         with pytest.raises(BadArtifact, match=message):
@@ -497,7 +497,7 @@ def test_results_have_one_row_for_each_curve_and_give_the_same_numbers(
     monkeypatch.setattr(files, "_figures", lambda *_: None)  # a second each
     monkeypatch.setattr(report, "_curves", lambda *_: "")
     how = quick("aopc", "normalised-aopc", "kendall", orders=("morf", "lerf"), perturbations=("delete", "mask"))
-    table = wt.compare(subject_of("bert"), TEXTS, METHODS, protocol=how, out=tmp_path)
+    table = wt.bench.run(subject_of("bert"), TEXTS, METHODS, protocol=how, out=tmp_path)
     rows = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     keys = {(row["number"], row["method"], row["perturbation"], row["order"], row["grid"]) for row in rows}
     assert len(rows) == len(keys) == len(TEXTS) * len(METHODS) * 4

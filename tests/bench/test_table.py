@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import whichtoken as wt
+from whichtoken.bench._protocol import load_presets
 from whichtoken.bench.notes import Run, facts, notes
-from whichtoken.bench.protocol import load_presets
 from whichtoken.bench.results import InputResult, MethodResult, Part, PlanResult, every_input
 from whichtoken.bench.stats import holm, interval, paired_p
 from whichtoken.bench.table import summarise
@@ -25,7 +25,7 @@ load_presets()  # and with them the papers' metrics
 TENTHS = tuple(k / 10 for k in range(10))
 MORF, LERF, MASKED = Plan("delete", "morf"), Plan("delete", "lerf"), Plan("mask", "morf")
 METHODS = ("attcat", "gae", "random", "contrast-cat")
-SEARCHED = ("contrast-cat",)
+TUNED = ("contrast-cat",)
 N = 12
 
 
@@ -37,7 +37,7 @@ def task(subject_of: Callable[..., wt.Subject]) -> Task:
 def invented(
     plans: Mapping[Plan, tuple[float, ...]],
     methods: Sequence[str] = METHODS,
-    searched: Sequence[str] = SEARCHED,
+    tuned: Sequence[str] = TUNED,
     seed: int = 0,
 ) -> list[InputResult]:
     """`plans`: with the fractions removed. Later methods fall faster, so that lines have an order to be put into."""
@@ -49,7 +49,7 @@ def invented(
             tuple(0.9 - 0.08 * speed * share + 0.1 * source.random() for share in removed) for removed in plans.values()
         )
         tau = dict.fromkeys(("kendall", "positions-kendall"), 0.1 * speed - 0.01 * number)
-        return MethodResult(method in searched, 0.25 * speed, 10.0 * speed, tau, curves)
+        return MethodResult(method in tuned, 0.25 * speed, 10.0 * speed, tau, curves)
 
     return [
         InputResult(
@@ -254,7 +254,7 @@ def test_deletion_flatters_those_that_searched_by_deletion() -> None:
     flattered = {column.name for column in table.columns if column.flattered}
     assert flattered == {column.name for column in table.columns if " delete " in column.name}
     assert {f"aopc {MORF}", f"log-odds {LERF}", f"pooled-auc {MORF} aopc"} <= flattered
-    honest = table_of(*metrics, texts=invented(dict.fromkeys((MORF, MASKED), TENTHS), searched=()))
+    honest = table_of(*metrics, texts=invented(dict.fromkeys((MORF, MASKED), TENTHS), tuned=()))
     assert not any(column.flattered for column in honest.columns)
 
 
@@ -303,7 +303,7 @@ def test_controls_and_searched_methods_are_marked() -> None:
     table = table_of("aopc", texts=invented({MORF: TENTHS}, methods, ("contrast-cat", "refined-noise")))
     marked = {line.method for line in table.lines if line.control}
     assert marked == {"random", "random(seed=3)", "refined-noise", "refined-noise@x"}
-    assert {line.method for line in table.lines if line.searched} == {"contrast-cat", "refined-noise"}
+    assert {line.method for line in table.lines if line.tuned_on_deletion} == {"contrast-cat", "refined-noise"}
 
 
 def test_the_order_of_parts_does_not_change_the_table() -> None:
@@ -345,7 +345,7 @@ def test_agreement_follows_the_names_of_methods_not_their_order_in_a_part() -> N
 def test_facts_say_what_was_run(task: Task) -> None:
     parts = [Part(tuple(TEXTS[:5]), 3000, 1000), Part(tuple(TEXTS[5:]), 1000, 1000)]
     cut = [replace(TEXTS[0], n_cut=3), *TEXTS[1:]]
-    found = dict(facts(Run(task, wt.protocol("attcat").suited_to(task), cut, parts)))
+    found = dict(facts(Run(task, wt.bench.protocol("attcat").suited_to(task), cut, parts)))
     assert found == {
         "class": "the true one",
         "perturbation": "delete, pad, token by token",
@@ -353,7 +353,7 @@ def test_facts_say_what_was_run(task: Task) -> None:
         "lengths": "12 to 23 tokens, mean 18; 1 texts cut",
         "evaluations": "4,000 perturbed texts asked for, 2,000 evaluated: 50% shared",
     }
-    other = dict(facts(Run(task, wt.protocol(level="word").suited_to(task), TEXTS, parts)))
+    other = dict(facts(Run(task, wt.bench.protocol(level="word").suited_to(task), TEXTS, parts)))
     assert other["class"] == "the predicted one"
     assert other["perturbation"] == "delete, mask, word by word"
     assert other["steps"] == "tenths of the content tokens"
@@ -362,11 +362,11 @@ def test_facts_say_what_was_run(task: Task) -> None:
 def test_notes_say_how_to_read_it(task: Task) -> None:
     held, above, below = (-1.0, 1.0, True), (-1.0, 0.0, True), (0.9, 1.0, False)  # every AOPC is within, or some is out
     bounded = [with_bounds(text, *bounds) for text, bounds in zip(TEXTS, (held, above, below), strict=False)]
-    how = wt.protocol().suited_to(task)
+    how = wt.bench.protocol().suited_to(task)
     said = " ".join(notes(table_of("aopc"), Run(task, how, [*bounded, *TEXTS[3:]], [])))
     assert f"bounds for 3 of {N} texts, 2 of them exact" in said
     assert "in 2 texts a method found a better or worse order" in said
-    assert "* searched" in said
+    assert "* tuned on deletion" in said
     assert "are controls" in said
     plain = table_of("aopc", texts=invented({MORF: TENTHS}, ("attcat", "gae"), ()))
     assert len(list(notes(plain, Run(task, how, TEXTS, [])))) == 1

@@ -21,7 +21,7 @@ from whichtoken.cli.bench import Gate, gates
 from whichtoken.errors import BadSetting
 from whichtoken.metrics.curves import aopc
 from whichtoken.records import Attribution
-from whichtoken.tables import BenchTable, Cell, Column, Line
+from whichtoken.tables import BenchTable, Column, Estimate, Line
 
 SOURCE = np.random.default_rng(11)
 TEXTS = [" ".join(SOURCE.choice(WORDS, 4 + n % 5).tolist()) for n in range(64)]
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def references(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("bench-references") / "library"
-    wt.build_references(wt.load(model), CORPUS, out=folder, rule="random", min_tokens=1)
+    wt.references.build(wt.load(model), CORPUS, out=folder, rule="random", min_tokens=1)
     return str(folder)
 
 
@@ -122,7 +122,7 @@ def test_a_killed_run_goes_on_where_it_was(model: str, data: Path, bench: Call) 
     assert before.items() <= after.items()  # what was finished was not written again
     code, _, err = bench(*words, "--out", "whole", sample=None)
     assert code == 0, err
-    check_same(wt.read_table(out), wt.read_table("whole"))
+    check_same(wt.bench.read_table(out), wt.bench.read_table("whole"))
 
 
 def test_a_folder_takes_more_of_the_same_and_nothing_else(bench: Call) -> None:
@@ -132,7 +132,7 @@ def test_a_folder_takes_more_of_the_same_and_nothing_else(bench: Call) -> None:
     code, _, err = bench(*words, sample=20)
     assert code == 0, err
     assert first.items() < stamps(Path("out")).items()
-    assert wt.read_table("out").lines[0].cells["auc delete morf tenths"].n == 20
+    assert wt.bench.read_table("out").lines[0].cells["auc delete morf tenths"].n == 20
     for other, said in (
         (["--methods", "attcat", "--metrics", "auc", "--no-controls"], "methods was"),
         (["--methods", "attcat,gae", "--metrics", "auc", "--no-controls", "--level", "word"], "protocol was"),
@@ -174,7 +174,7 @@ def test_a_finished_benchmark_has_its_files_and_shows_names_only_as_text(model: 
         assert "<script>alert" not in written
         assert "<img src=x" not in written
         assert "alert(" in written  # it is shown
-    table = wt.read_table("made")
+    table = wt.bench.read_table("made")
     assert {line.method for line in table.lines} == {evil, "attcat", "random", "refined-noise"}
     kept = parquet.read_table("made/results.parquet").to_pylist()
     assert len(kept) == 2 * 4
@@ -186,8 +186,8 @@ def test_a_finished_benchmark_has_its_files_and_shows_names_only_as_text(model: 
 def test_the_table_is_that_of_the_library(model: str, bench: Call) -> None:
     code, out, err = bench("--methods", "attcat,gae", "--metrics", "aopc", sample=5)
     assert (code, err) == (0, "")
-    how = wt.protocol(metrics=("aopc",), perturbations=("delete",), orders=("morf",), min_tokens=1, sample=5)
-    table = wt.compare(wt.load(model), TEXTS, ["attcat", "gae", "random", "refined-noise"], protocol=how)
+    how = wt.bench.protocol(metrics=("aopc",), perturbations=("delete",), orders=("morf",), min_tokens=1, sample=5)
+    table = wt.bench.run(wt.load(model), TEXTS, ["attcat", "gae", "random", "refined-noise"], protocol=how)
     for line in table.lines:  # the controls are there without being asked for
         shown = next(row for row in out.splitlines() if row.strip().startswith(line.method))
         assert f"{line.cells[FIRST].mean:.3f}" in shown or f"{line.cells[FIRST].mean:.5f}" in shown
@@ -195,40 +195,18 @@ def test_the_table_is_that_of_the_library(model: str, bench: Call) -> None:
     assert "refined-noise" not in shown
 
 
-def test_a_specification_makes_the_same_benchmark_again(model: str, references: str, bench: Call) -> None:
+def test_the_same_command_resumes_and_another_is_refused(model: str, references: str, bench: Call) -> None:
     words = ["--references", references, "--methods", "contrast-cat,attcat", "-o", "steps=5", "-o", "mask_special=true"]
     words += ["--metrics", "auc,kendall", "--seed", "3", "--level", "word"]
     assert bench(*words, "--out", "first", sample=4)[0] == 0
-    first = wt.read_table("first")
+    first, stamped = wt.bench.read_table("first"), stamps(Path("first"))
     assert any("steps=5" in line.method for line in first.lines)
-    code, _, err = bench("--out", "second", "--spec", "first/spec.json", data=(), sample=None)
-    assert code == 0, err
-    check_same(wt.read_table("second"), first)
-    specs = [json.loads(Path(name, "spec.json").read_text("utf-8")) for name in ("first", "second")]
-    assert specs[0] == specs[1]
-    stamped = stamps(Path("first"))
-    assert bench("--out", "first", "--spec", "first/spec.json", data=(), sample=None)[0] == 0
-    assert stamps(Path("first")) == stamped  # it goes on in its own folder, too
-    assert bench("--out", "third", "--spec", "first/spec.json", data=(), sample=2)[0] == 0
-    assert wt.read_table("third").lines[0].cells["kendall"].n == 2
-
-
-def test_a_specification_that_is_none_is_refused(model: str, bench: Call) -> None:
-    how = wt.protocol(metrics=("auc",), min_tokens=1, perturbations=("delete",), sample=1)
-    wt.compare(wt.load(model), TEXTS, ["random"], protocol=how, out="library")
-    Path("odd.json").write_text('{"schema": 2, "call": {}}', encoding="utf-8")
-    Path("more.json").write_text('{"schema": 2, "call": {"changes": {}, "colour": 1}}', encoding="utf-8")
-    for path, code, said in (
-        ("library/spec.json", 1, "was not written by `whichtoken bench`"),
-        ("odd.json", 1, "odd.json holds no call of `whichtoken bench`"),
-        ("more.json", 1, "more.json holds no call of `whichtoken bench`"),
-        ("texts.txt", 1, "texts.txt cannot be read"),
-        ("nowhere.json", 2, "there is no file nowhere.json"),
-    ):
-        found, out, err = bench("--spec", path, data=())
-        assert (found, out) == (code, "")
-        assert said in err
-        assert len(err.splitlines()) == 1
+    assert bench(*words, "--out", "first", sample=4)[0] == 0
+    assert stamps(Path("first")) == stamped
+    check_same(wt.bench.read_table("first"), first)
+    code, _, err = bench(*words[:-2], "--out", "first", sample=4)
+    assert code == 2
+    assert "holds another benchmark" in err
 
 
 def test_a_gate_fails_what_is_worse(bench: Call) -> None:
@@ -263,7 +241,7 @@ def test_gates_need_a_number_and_skip_what_was_not_measured() -> None:
     for word in ("aopc", "aopc=", "aopc=high", "aopc=nan"):
         with pytest.raises(BadSetting, match=r"--fail-under='aopc.*metric=number, such as aopc=0.4"):
             gates([word], ["aopc"])
-    measured = Line("attcat", False, False, {"kendall": Cell(0.5, 0.4, 0.6, 3)})
+    measured = Line("attcat", False, False, {"kendall": Estimate(0.5, 0.4, 0.6, 3)})
     column = Column("kendall", "Kendall's tau", "", "lower")
     table = BenchTable("", (), (column,), (measured, Line("given", False, False, {})), ())
     assert Gate("kendall", 0.4).failures(table) == ["attcat: Kendall's tau is 0.500, above 0.4"]
@@ -278,10 +256,10 @@ def test_an_ablation_measures_its_variants(name: str, variants: set[str], refere
     words = ["--ablation", name, "--references", references, "--metrics", "auc", "--out", name]
     code, out, err = bench(*words, sample=2)
     assert code == 0, err
-    found = {line.method: line for line in wt.read_table(name).lines}
+    found = {line.method: line for line in wt.bench.read_table(name).lines}
     assert variants <= set(found)
     assert not set(found) & {"random", "attcat"}
-    assert all(found[variant].searched for variant in variants - {"n=0"})
+    assert all(found[variant].tuned_on_deletion for variant in variants - {"n=0"})
     listed = [row.split()[0] for row in out.splitlines() if row.strip().startswith(("n=", "depth="))]
     assert listed == sorted(found, key=lambda variant: int(variant.partition("=")[2]))  # not the best first
     means = {line.cells["auc delete morf tenths"].mean for line in found.values()}
@@ -309,7 +287,7 @@ def test_scores_made_elsewhere_are_measured_beside_the_methods(model: str, bench
         patch.setattr(report, "_curves", lambda *_: "")
         code, _, err = bench(*words, "--out", "out", sample=None)
     assert code == 0, err
-    table = wt.read_table("out")
+    table = wt.bench.read_table("out")
     by_name = {line.method: line.cells for line in table.lines}
     for column in (FIRST, "normalised-aopc delete morf tenths"):
         own, other = by_name["attcat"][column], by_name["captum"][column]
@@ -326,7 +304,7 @@ def test_without_data_the_texts_are_those_that_were_scored(model: str, bench: Ca
     for more, names in (([], {"random", "refined-noise"}), (["--no-controls"], {"random (whichtoken)"})):
         code, _, err = bench(*words, *more, "--out", f"out{len(more)}", data=(), sample=None)
         assert code == 0, err
-        table = wt.read_table(f"out{len(more)}")
+        table = wt.bench.read_table(f"out{len(more)}")
         controls = {line.method for line in table.lines if line.control}
         assert controls == names  # beside something, or the number says little
         assert {line.method for line in table.lines} - controls == {"captum"}
@@ -339,7 +317,7 @@ def test_lines_of_explain_can_be_measured(model: str, bench: Call, capsys: pytes
     words = ["--attributions", "own.jsonl", "--metrics", "auc", "--out", "out"]
     code, _, err = bench(*words, data=(), sample=None)
     assert code == 0, err
-    found = {line.method: line for line in wt.read_table("out").lines}
+    found = {line.method: line for line in wt.bench.read_table("out").lines}
     assert set(found) == {"gae", "random", "refined-noise"}
     assert found["random"].control
     code, _, err = bench("--attributions", "own.jsonl", "--metrics", "auc", "--methods", "attcat,gae", data=())
@@ -378,7 +356,7 @@ def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
     parts = [json.loads(path.read_text("utf-8")) for path in Path("out/parts").iterdir()]
     explained = {text["row"]: text["label"] for part in parts for text in part["inputs"]}
     assert explained == {0: "entailment", 1: "neutral", 2: "contradiction"}
-    assert dict(wt.read_table("out").facts)["class"] == "the true one"
+    assert dict(wt.bench.read_table("out").facts)["class"] == "the true one"
     code, _, err = bench(*words, data=data)
     assert code == 2
     assert "gold.tsv, row 2: this protocol explains the true class, and there is no label" in err

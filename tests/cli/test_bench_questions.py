@@ -71,8 +71,8 @@ def bench(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 def test_it_prints_and_keeps_what_the_library_counts(model: str, bench: Call) -> None:
     code, out, err = bench("--methods", "attcat,gae", "--k", "4", "--out", "out")
     assert code == 0, err
-    table = wt.compare_questions(wt.load(model), "squad.json", ["attcat", "gae", "random"], k=4)
-    check_same(wt.read_table("out"), table)
+    table = wt.bench.run(wt.load(model), "squad.json", ["attcat", "gae", "random"], protocol=wt.bench.protocol(k=4))
+    check_same(wt.bench.read_table("out"), table)
     assert {line.method for line in table.lines if line.control} == {"random"}
     for line in table.lines:
         shown = next(row for row in out.splitlines() if row.strip().startswith(line.method))
@@ -83,27 +83,29 @@ def test_it_prints_and_keeps_what_the_library_counts(model: str, bench: Call) ->
     assert facts["cut off"].startswith("1 answer, each")
     assert "report.html, results.parquet, spec.json, table.json, table.md" in err
     assert bench("--methods", "attcat", "--no-controls", "--sample", "1", "--out", "alone")[0] == 0
-    assert [line.method for line in wt.read_table("alone").lines] == ["attcat"]
+    assert [line.method for line in wt.bench.read_table("alone").lines] == ["attcat"]
 
 
 def test_without_methods_it_runs_the_usual_ones(model: str, bench: Call) -> None:
     code, _, err = bench("--sample", "1", "--out", "out")
     assert code == 0, err
-    found = {line.method for line in wt.read_table("out").lines}
-    assert found == {line.method for line in wt.compare_questions(wt.load(model), "squad.json", sample=1).lines}
+    found = {line.method for line in wt.bench.read_table("out").lines}
+    assert found == {
+        line.method for line in wt.bench.run(wt.load(model), "squad.json", protocol=wt.bench.protocol(sample=1)).lines
+    }
     assert "refined-noise" not in found
 
 
 def test_references_heads_settings_and_controls_that_are_named(model: str, bench: Call) -> None:
     subject = with_heads(wt.load(model))
     assert subject.heads is not None
-    wt.save_heads(subject.heads, "heads.json")
+    wt.heads.save(subject.heads, "heads.json")
     pairs = [("is it slow", CONTEXTS[1]), ("who won", CONTEXTS[2])]
-    wt.build_references(subject, pairs, min_tokens=1, gamma=1.0, out="references")
+    wt.references.build(subject, pairs, min_tokens=1, gamma=1.0, out="references")
     words = ["--methods", "contrast-cat,mask-lrp,refined-noise", "-o", "steps=2", "--sample", "2"]
     code, _, err = bench(*words, "--references", "references", "--heads", "heads.json", "--out", "out")
     assert code == 0, err
-    found = {line.method: line for line in wt.read_table("out").lines}
+    found = {line.method: line for line in wt.bench.read_table("out").lines}
     assert {name.split("(")[0] for name in found} == {"contrast-cat", "mask-lrp", "refined-noise", "random"}
     assert any("steps=2" in name for name in found)
     assert all(line.cells["precision@20"].n == 2 for line in found.values())
@@ -112,20 +114,15 @@ def test_references_heads_settings_and_controls_that_are_named(model: str, bench
     assert "has no head mask" in err
 
 
-def test_a_specification_makes_the_same_benchmark_again(bench: Call) -> None:
-    words = ["--methods", "attcat,raw-attention", "--k", "3", "--seed", "2", "--sample", "4", "--no-controls"]
-    assert bench(*words, "--out", "first")[0] == 0
-    code, _, err = bench("--spec", "first/spec.json", "--out", "second", start=())
-    assert code == 0, err
-    check_same(wt.read_table("second"), wt.read_table("first"))
-    specs = [json.loads(Path(name, "spec.json").read_text("utf-8")) for name in ("first", "second")]
-    assert specs[0] == specs[1]
-    assert (specs[0]["call"]["task"], specs[0]["call"]["changes"], specs[0]["sample"]) == ("qa", {"k": 3, "seed": 2}, 4)
+def test_more_questions_can_be_added_to_a_benchmark(bench: Call) -> None:
+    words = ["--methods", "attcat,raw-attention", "--k", "3", "--seed", "2", "--no-controls", "--out", "first"]
+    assert bench(*words, "--sample", "4")[0] == 0
+    spec = json.loads(Path("first", "spec.json").read_text("utf-8"))
+    assert (spec["call"]["task"], spec["call"]["changes"], spec["sample"]) == ("qa", {"k": 3, "seed": 2}, 4)
     assert list(stamps(Path("first"))) == ["000000-000003.json"]
-    assert bench(*words[:-3], "--sample", "6", "--no-controls", "--out", "first")[0] == 0  # more can be added
-    assert wt.read_table("first").lines[0].cells["precision@3"].n == 6
+    assert bench(*words, "--sample", "6")[0] == 0
+    assert wt.bench.read_table("first").lines[0].cells["precision@3"].n == 6
     assert sorted(stamps(Path("first"))) == ["000000-000003.json", "000000-000005.json"]
-    assert bench("--spec", "first/spec.json", "--fail-under", "precision@3=9", start=())[0] == 1
 
 
 def test_a_gate_fails_what_is_worse(bench: Call) -> None:
@@ -221,7 +218,7 @@ def test_curves_are_measured_where_a_metric_reads_them(model: str, bench: Call) 
     words += ["--level", "word", "--min-tokens", "5", "--methods", "attcat,gae", "--no-controls", "--k", "4"]
     code, _, err = bench(*words, "--out", "out")
     assert code == 0, err
-    how = wt.protocol(
+    how = wt.bench.protocol(
         metrics=("aopc", "log-odds", "precision"),
         perturbations=("mask",),
         orders=("lerf",),
@@ -230,18 +227,18 @@ def test_curves_are_measured_where_a_metric_reads_them(model: str, bench: Call) 
         min_tokens=5,
         k=4,
     )
-    table = wt.compare(wt.load(model), "squad.json", ["attcat", "gae"], protocol=how)
-    check_same(wt.read_table("out"), table)
+    table = wt.bench.run(wt.load(model), "squad.json", ["attcat", "gae"], protocol=how)
+    check_same(wt.bench.read_table("out"), table)
     names = [column.name for column in table.columns]
     assert names[:3] == ["aopc mask lerf twentieths", "log-odds mask lerf twentieths", "precision@4"]
     assert bench("--protocol", "attcat", "--methods", "attcat", "--no-controls", "--out", "as-attcat")[0] == 0
-    assert "absolute-aopc pad morf ninths" in {column.name for column in wt.read_table("as-attcat").columns}
+    assert "absolute-aopc pad morf ninths" in {column.name for column in wt.bench.read_table("as-attcat").columns}
 
 
 def test_the_task_is_that_of_the_model_unless_it_is_checked(model: str, bench: Call) -> None:
     words = ["--methods", "attcat", "--no-controls", "--sample", "2"]
     assert bench(*words, "--out", "checked")[0] == 0
     assert bench(*words, "--out", "not", start=("--data", "squad.json", "--model", model))[0] == 0
-    check_same(wt.read_table("not"), wt.read_table("checked"))
+    check_same(wt.bench.read_table("not"), wt.bench.read_table("checked"))
     calls = [json.loads(Path(name, "spec.json").read_text("utf-8"))["call"] for name in ("not", "checked")]
     assert calls[1] == {**calls[0], "task": "qa"}

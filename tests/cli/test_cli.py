@@ -18,9 +18,10 @@ from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.catalogue import FILE, catalogue, described
-from whichtoken.cli.answers import LIBRARIES, NO_HEADS
+from whichtoken.cli.model import LIBRARIES
 from whichtoken.cli.outputs import Progress, Sink, until_stopped, write_results
 from whichtoken.cli.run import main
+from whichtoken.cli.subject import NO_HEADS
 from whichtoken.records import Attribution
 from whichtoken.render.rows import Look
 
@@ -39,16 +40,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def references(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("references") / "library"
-    wt.build_references(wt.load(model), CORPUS, out=folder, rule="random", min_tokens=1)
+    wt.references.build(wt.load(model), CORPUS, out=folder, rule="random", min_tokens=1)
     return str(folder)
 
 
 @pytest.fixture(scope="session")
 def heads(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A mask with a head in it: random models have none."""
-    mask = wt.build_heads(wt.load(model), PARSED)
+    mask = wt.heads.build(wt.load(model), PARSED)
     path = tmp_path_factory.mktemp("heads") / "heads.json"
-    wt.save_heads(wt.corrupt_heads(mask, 0.5), path)
+    wt.heads.save(wt.heads.corrupt_mask(mask, 0.5), path)
     return str(path)
 
 
@@ -99,7 +100,7 @@ def test_methods_lists_every_method_and_tells_more_about_one(capsys: pytest.Capt
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     for name in wt.method_names():
         assert wt.method(name).paper in lines[name]
-        assert lines[name].split()[-1] == ("yes" if wt.method(name).searched else "no")
+        assert lines[name].split()[-1] == ("yes" if wt.method(name).tuned_on_deletion else "no")
     assert "references" in lines["contrast-cat"]
     _, page, _ = run(capsys, "methods", "contrast-cat")
     for shown in ("contrast-cat@repo", "-o steps=...", "default 9", "Han et al., UAI 2025"):
@@ -277,7 +278,7 @@ def test_model_says_what_is_in_a_model(model: str, heads: str, capsys: pytest.Ca
     (said,) = (line for line in out.splitlines() if line.startswith("methods"))
     assert sorted(said.partition(f"{without} of {total}; ")[2].strip().split("; ")) == sorted(needed)
     _, out, _ = run(capsys, "model", model, "--heads", heads)
-    assert str(wt.load_heads(heads)) in out
+    assert str(wt.heads.load(heads)) in out
     assert lacking["heads"] not in out
 
 
@@ -290,8 +291,8 @@ def test_names_from_a_strangers_files_do_not_reach_the_terminal_as_commands(
     model.save_pretrained(folder)
     wordpiece().save_pretrained(folder)
     subject = wt.load(folder)
-    wt.build_references(subject, CORPUS, out=tmp_path / "library", rule="random", min_tokens=1)
-    wt.build_heads(subject, PARSED, corpus=evil, out=tmp_path / "heads.json", relations=[evil])
+    wt.references.build(subject, CORPUS, out=tmp_path / "library", rule="random", min_tokens=1)
+    wt.heads.build(subject, PARSED, corpus=evil, out=tmp_path / "heads.json", relations=[evil])
     for words in (
         ["heads", "show", str(tmp_path / "heads.json")],
         ["model", folder],
@@ -329,7 +330,7 @@ def test_heads_are_built_and_shown(model: str, tmp_path: Path, capsys: pytest.Ca
     base = ["heads", "build", *files, "--model", model, "--out", out]
     code, built, err = run(capsys, *base, "-o", "syntactic=0", "-o", "positional=0.01", "-o", "min_count=1")
     assert code == 0, err
-    mask = wt.load_heads(out, wt.load(model))
+    mask = wt.heads.load(out, wt.load(model))
     assert mask.n_selected > 0
     assert (mask.rule.positional, mask.rule.min_count) == (0.01, 1)
     assert f"{mask.n_selected} of 9 heads" in built

@@ -13,7 +13,7 @@ from transformers import ViTImageProcessorPil
 import whichtoken as wt
 from whichtoken.cli.run import main
 from whichtoken.core.registry import method_names
-from whichtoken.tasks.image import ClassifyImage
+from whichtoken.tasks.image import ImageClassification
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_the_default_methods_exist_and_are_shown(
     capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str]
 ) -> None:
-    names = ClassifyImage.default_methods.split(",")
+    names = ImageClassification.default_methods.split(",")
     assert set(names) <= set(method_names())
     code, out, err = run(capsys, "explain", "--image", files[0], "--model", model)
     assert (code, err) == (0, "")
@@ -194,8 +194,8 @@ def test_a_folder_of_images_is_measured(
     out = str(tmp_path.with_name(f"{tmp_path.name}-out"))
     code, _, err = run(capsys, *words, "--metrics", "aopc,normalised-aopc", "--order", "morf", "--out", out)
     assert code == 0, err
-    how = wt.protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",))
-    table, expected = wt.read_table(out), wt.compare(wt.load(model), folder, ["gae", "attcat"], protocol=how)
+    how = wt.bench.protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",))
+    table, expected = wt.bench.read_table(out), wt.bench.run(wt.load(model), folder, ["gae", "attcat"], protocol=how)
     assert table.columns[0].name == "aopc black morf tenths"
     assert dict(table.facts)["images"].startswith("2 of 2")
     for line in table.lines:

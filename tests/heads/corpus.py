@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from whichtoken.heads import Parsed, Sentence
+from whichtoken.heads.sentence import Parsed, Sentence
 
 Row = tuple[str, int, str]  # form, head (counted from 1, 0 for a root), relation
 

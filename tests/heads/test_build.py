@@ -1,4 +1,4 @@
-"""build_heads: attention is that of the stock model, and neither batches nor padding change what is counted."""
+"""heads.build: attention is that of the stock model, and neither batches nor padding change what is counted."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ from tests.tiny import MAX_TOKENS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch, NotFinite, UnknownName, UsageError
-from whichtoken.heads import Parsed, Sentence
-from whichtoken.heads import build as heads
-from whichtoken.heads.build import strongest
+from whichtoken.heads import _build as heads
+from whichtoken.heads._build import strongest
+from whichtoken.heads.sentence import Parsed, Sentence
 
 SubjectOf = Callable[..., wt.Subject]
 both = pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -35,7 +35,7 @@ def stock_pointers(subject: wt.Subject, sentence: Sentence) -> tuple[np.ndarray[
 @both
 def test_the_shares_are_those_of_the_stock_model_counted_slowly(kind: str, subject_of: SubjectOf) -> None:
     subject = subject_of(kind)
-    mask = wt.build_heads(subject, CORPUS, relations=[RELATION[kind]], corpus="three sentences")
+    mask = wt.heads.build(subject, CORPUS, relations=[RELATION[kind]], corpus="three sentences")
     found = mask.statistics
     assert found is not None
     assert (mask.model, mask.fingerprint) == (f"tiny {kind}", subject.fingerprint())
@@ -69,14 +69,14 @@ def test_the_shares_are_those_of_the_stock_model_counted_slowly(kind: str, subje
 @both
 def test_batches_and_padding_change_nothing(kind: str, subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_of(kind)
-    together = wt.build_heads(subject, MANY, min_count=1)
+    together = wt.heads.build(subject, MANY, min_count=1)
     assert together.statistics is not None
     assert together.statistics.n_sentences == len(MANY)
     monkeypatch.setattr(heads, "PAIRS_PER_BATCH", 1)  # each sentence alone
-    assert wt.build_heads(subject, MANY, min_count=1) == together
+    assert wt.heads.build(subject, MANY, min_count=1) == together
     monkeypatch.undo()
     monkeypatch.setattr(heads, "SENTENCES_AT_ONCE", 2)
-    assert wt.build_heads(subject, iter(MANY), min_count=1) == together
+    assert wt.heads.build(subject, iter(MANY), min_count=1) == together
 
 
 def test_equal_attention_points_to_the_first() -> None:
@@ -92,7 +92,7 @@ def test_a_sentence_over_the_limit_is_cut_and_counted(subject_of: SubjectOf) -> 
     words: list[tuple[str, int, str]] = [
         (form, head and head + 2 * i, relation) for i in range(MAX_TOKENS) for form, head, relation in rows
     ]
-    found = wt.build_heads(subject_of("bert"), [sentence(text, *words), SHORT]).statistics
+    found = wt.heads.build(subject_of("bert"), [sentence(text, *words), SHORT]).statistics
     assert found is not None
     assert (found.n_sentences, found.n_cut, found.n_tokens) == (2, 1, MAX_TOKENS + 5)
     read = MAX_TOKENS - 2
@@ -103,7 +103,7 @@ def test_a_sentence_over_the_limit_is_cut_and_counted(subject_of: SubjectOf) -> 
 
 def test_sentences_without_tokens_are_left_out_and_counted(subject_of: SubjectOf) -> None:
     nothing = Sentence("\u200b", (Parsed((0, 1), None, "root"),))
-    found = wt.build_heads(subject_of("bert"), [SLOW, nothing, SHORT]).statistics
+    found = wt.heads.build(subject_of("bert"), [SLOW, nothing, SHORT]).statistics
     assert found is not None
     assert (found.n_sentences, found.n_empty) == (2, 1)
 
@@ -112,32 +112,32 @@ def test_a_path_is_read_as_conllu_and_the_mask_written(subject_of: SubjectOf, tm
     subject, out = subject_of("bert"), tmp_path / "heads.json"
     block = ["1 It 2 nsubj", "2 won 0 root SpaceAfter=No", "3 . 2 punct"]
     (tmp_path / "c.conllu").write_text(conllu(block), encoding="utf-8")
-    mask = wt.build_heads(subject, tmp_path / "c.conllu", out=out)
+    mask = wt.heads.build(subject, tmp_path / "c.conllu", out=out)
     assert mask.statistics is not None
     assert mask.statistics.corpus == "c.conllu"
-    assert wt.load_heads(out, subject) == mask
+    assert wt.heads.load(out, subject) == mask
     assert subject.with_heads(out).heads == subject.with_heads(mask).heads == mask
     assert subject.heads is None
 
 
 def test_a_mask_belongs_to_its_model(subject_of: SubjectOf, tmp_path: Path) -> None:
-    mask = wt.build_heads(subject_of("bert"), CORPUS)
+    mask = wt.heads.build(subject_of("bert"), CORPUS)
     other = wt.Subject(model_of("bert", labels=2), wordpiece())
-    for changed in (mask, wt.random_heads(mask), wt.corrupt_heads(mask, 0.5)):
+    for changed in (mask, wt.heads.random_mask(mask), wt.heads.corrupt_mask(mask, 0.5)):
         assert subject_of("bert").with_heads(changed).heads == changed
         with pytest.raises(LibraryMismatch, match="this head mask was made for tiny bert"):
             other.with_heads(changed)
     with pytest.raises(LibraryMismatch):
-        wt.load_heads(wt.save_heads(mask, tmp_path / "h.json"), other)
+        wt.heads.load(wt.heads.save(mask, tmp_path / "h.json"), other)
     with pytest.raises(BadSetting, match="a HeadMask"):
         other.with_heads(7)  # type: ignore[arg-type]
 
 
 def test_a_model_without_a_head_that_qualifies_has_an_empty_mask(subject_of: SubjectOf) -> None:
-    mask = wt.build_heads(subject_of("bert"), CORPUS)
+    mask = wt.heads.build(subject_of("bert"), CORPUS)
     assert mask.n_selected == 0
     assert not any(flag for row in mask.selected for flag in row)
-    assert wt.random_heads(mask).selected == mask.selected
+    assert wt.heads.random_mask(mask).selected == mask.selected
     assert subject_of("bert").with_heads(mask).heads == mask
 
 
@@ -160,11 +160,11 @@ def test_what_cannot_be_is_refused(
     sentences: Any, settings: dict[str, Any], error: type[Exception], message: str, subject_of: SubjectOf
 ) -> None:
     with pytest.raises(error, match=message):
-        wt.build_heads(subject_of("bert"), sentences, **settings)
+        wt.heads.build(subject_of("bert"), sentences, **settings)
 
 
 def test_relations_can_be_chosen(subject_of: SubjectOf) -> None:
-    found = wt.build_heads(subject_of("bert"), CORPUS, relations=["det", "obj"]).statistics
+    found = wt.heads.build(subject_of("bert"), CORPUS, relations=["det", "obj"]).statistics
     assert found is not None
     assert [(relation.name, relation.n_found) for relation in found.relations] == [("det", 3), ("obj", 1)]
 
@@ -172,6 +172,6 @@ def test_relations_can_be_chosen(subject_of: SubjectOf) -> None:
 def test_the_subject_comes_first() -> None:
     wrong: Sequence[Any] = CORPUS
     with pytest.raises(BadSetting, match="subject='list' is not allowed"):
-        wt.build_heads(wrong, wrong)  # type: ignore[arg-type]
+        wt.heads.build(wrong, wrong)  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="subject='int'"):
-        wt.load_heads("x.json", 7)  # type: ignore[arg-type]
+        wt.heads.load("x.json", 7)  # type: ignore[arg-type]

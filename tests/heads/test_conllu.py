@@ -12,7 +12,7 @@ from whichtoken.heads import Sentence
 
 def read(folder: Path, text: str, name: str = "c.conllu") -> list[Sentence]:
     (folder / name).write_bytes(text.encode())
-    return list(wt.read_conllu(folder / name))
+    return list(wt.heads.read_conllu(folder / name))
 
 
 def spelled(sentence: Sentence) -> list[str]:
@@ -82,7 +82,7 @@ def test_passive_subjects_stay_what_they_are(tmp_path: Path) -> None:
 def test_several_files_follow_one_another(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text(conllu([f"1 {name} 0 root"]), encoding="utf-8")
-    assert [s.text for s in wt.read_conllu(tmp_path / "a", str(tmp_path / "b"))] == ["a", "b"]
+    assert [s.text for s in wt.heads.read_conllu(tmp_path / "a", str(tmp_path / "b"))] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_bad_sentences_are_named_by_file_and_line(lines: list[str], message: str
 def test_files_that_are_something_else_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "c.conllu").write_bytes(content)
     with pytest.raises(BadInput, match=message):
-        list(wt.read_conllu(tmp_path / "c.conllu"))
+        list(wt.heads.read_conllu(tmp_path / "c.conllu"))
 
 
 def test_a_missing_file_is_missed_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no file"):
-        wt.read_conllu(tmp_path / "nowhere.conllu")
+        wt.heads.read_conllu(tmp_path / "nowhere.conllu")
     with pytest.raises(BadInput, match="a list is no path"):
-        wt.read_conllu([tmp_path])  # type: ignore[arg-type]
+        wt.heads.read_conllu([tmp_path])  # type: ignore[arg-type]

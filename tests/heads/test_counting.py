@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.heads.corpus import CORPUS, MUSIC, SHORT, SLOW, sentence
 
-from whichtoken.heads import HeadRule, Sentence, Tally, align, kept
-from whichtoken.heads.count import Pointers
+from whichtoken.heads import HeadRule, Sentence
+from whichtoken.heads.count import HeadCounts, Pointers, align, kept
 from whichtoken.words import Span
 
 LAYERS, HEADS = 2, 3
@@ -70,8 +70,8 @@ def pointers_of(corpus: Sequence[Sentence], seed: int = 0) -> list[Pointers]:
     return found
 
 
-def tallied(corpus: Sequence[Sentence], rule: HeadRule, seed: int = 0) -> Tally:
-    tally = Tally(rule, LAYERS, HEADS)
+def tallied(corpus: Sequence[Sentence], rule: HeadRule, seed: int = 0) -> HeadCounts:
+    tally = HeadCounts(rule, LAYERS, HEADS)
     for one, pointers in zip(corpus, pointers_of(corpus, seed), strict=True):
         tally.add(one, align(one, tokens_of(one)), pointers)
     return tally
@@ -154,7 +154,7 @@ def test_looking_at_oneself_is_a_position_only_if_asked_for() -> None:
 
 
 def test_words_that_cannot_be_told_are_counted_and_not_measured() -> None:
-    tally = Tally(HeadRule(min_count=1), LAYERS, HEADS)
+    tally = HeadCounts(HeadRule(min_count=1), LAYERS, HEADS)
     spans: list[Span | None] = [(0, 3), (4, 8), (9, 12), (13, 18)]
     tally.add(SLOW, align(SLOW, spans), np.zeros((LAYERS, HEADS, 4), np.int64))
     found = tally.statistics("", 0, 0)
@@ -164,7 +164,7 @@ def test_words_that_cannot_be_told_are_counted_and_not_measured() -> None:
 
 
 def test_a_low_threshold_may_find_several_positions() -> None:
-    tally = Tally(HeadRule(positional=0.3), 1, 1)
+    tally = HeadCounts(HeadRule(positional=0.3), 1, 1)
     tally.add(SHORT, [(0,), (1,), (2,)], np.array([[[1, 0, 1]]]))  # offsets 1, -1, -1
     assert tally.positional() == ((2,),)
     tally.add(SHORT, [(0,), (1,), (2,)], np.array([[[1, 0, 0, 0, 0]]]))  # a longer one widens the table: 1 -1 -2 -3 -4

@@ -12,14 +12,15 @@ from tests.heads.test_counting import HEADS, LAYERS, tallied
 
 import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadSetting, LibraryMismatch, UsageError
-from whichtoken.heads import HeadRule, all_heads, read_heads
-from whichtoken.heads.store import from_json, to_json
+from whichtoken.heads import HeadRule
+from whichtoken.heads.mask import all_heads
+from whichtoken.heads.store import from_json, read, to_json
 
 
-def mask(**rule: Any) -> wt.HeadMask:
+def mask(**rule: Any) -> wt.heads.HeadMask:
     made = HeadRule(**{"min_count": 1, **rule})
     tally = tallied(CORPUS * 3, made)
-    return wt.HeadMask(
+    return wt.heads.HeadMask(
         model="tiny",
         fingerprint="sha256:abc",
         origin="measured",
@@ -31,7 +32,7 @@ def mask(**rule: Any) -> wt.HeadMask:
     )
 
 
-def wide(n_layers: int = 6, n_heads: int = 12) -> wt.HeadMask:
+def wide(n_layers: int = 6, n_heads: int = 12) -> wt.heads.HeadMask:
     """One syntactic, one positional, one that is both."""
     grid = [[0] * n_heads for _ in range(n_layers)]
     syntactic, positional = [list(row) for row in grid], [list(row) for row in grid]
@@ -47,7 +48,7 @@ def wide(n_layers: int = 6, n_heads: int = 12) -> wt.HeadMask:
     )
 
 
-def places(found: wt.HeadMask) -> set[tuple[int, int]]:
+def places(found: wt.heads.HeadMask) -> set[tuple[int, int]]:
     return {(i, j) for i, row in enumerate(found.selected) for j, flag in enumerate(row) if flag}
 
 
@@ -71,11 +72,11 @@ def test_the_reasons_say_why_each_head_was_selected() -> None:
 
 
 def test_random_heads_are_as_many_and_drawn_from_all() -> None:
-    drawn = [wt.random_heads(wide(), seed) for seed in range(200)]
+    drawn = [wt.heads.random_mask(wide(), seed) for seed in range(200)]
     assert {one.n_selected for one in drawn} == {3}
     assert {one.n_syntactic + one.n_positional for one in drawn} == {0}
     assert {place for one in drawn for place in places(one)} == {(i, j) for i in range(6) for j in range(12)}
-    assert drawn[3] == wt.random_heads(wide(), 3)
+    assert drawn[3] == wt.heads.random_mask(wide(), 3)
     assert drawn[3].selected != drawn[4].selected
     assert drawn[3].origin == "random(seed=3)"
     assert drawn[3].fingerprint == "sha256:abc"
@@ -84,32 +85,34 @@ def test_random_heads_are_as_many_and_drawn_from_all() -> None:
 
 @pytest.mark.parametrize(("rate", "added"), [(0, 0), (0.01, 0), (0.1, 6), (0.5, 34), (1, 69)])
 def test_corrupt_heads_adds_a_share_of_those_left_out(rate: float, added: int) -> None:
-    found = wt.corrupt_heads(wide(), rate, seed=2)
+    found = wt.heads.corrupt_mask(wide(), rate, seed=2)
     assert found.n_selected == 3 + added
     assert places(found) >= places(wide())
     assert (found.syntactic, found.positional) == (wide().syntactic, wide().positional)
     assert found.origin == f"corrupt(rate={rate}, seed=2)"
-    assert found == wt.corrupt_heads(wide(), rate, seed=2)
+    assert found == wt.heads.corrupt_mask(wide(), rate, seed=2)
     if rate == 1:
         assert found.selected == all_heads(6, 12, "wide", "sha256:abc").selected
     if added:
-        assert any(wt.corrupt_heads(wide(), rate, seed).selected != found.selected for seed in range(9)) == (rate < 1)
+        assert any(wt.heads.corrupt_mask(wide(), rate, seed).selected != found.selected for seed in range(9)) == (
+            rate < 1
+        )
 
 
 def test_changes_can_follow_one_another() -> None:
-    found = wt.corrupt_heads(wt.random_heads(wide(), 5), 0.5)
+    found = wt.heads.corrupt_mask(wt.heads.random_mask(wide(), 5), 0.5)
     assert (found.n_selected, found.origin) == (37, "corrupt(rate=0.5, seed=0) of random(seed=5)")
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), True, "0.1"])
 def test_a_rate_is_a_share(wrong: Any) -> None:
     with pytest.raises(BadSetting, match="a share, 0 to 1"):
-        wt.corrupt_heads(wide(), wrong)
+        wt.heads.corrupt_mask(wide(), wrong)
 
 
 def test_a_seed_is_a_number() -> None:
     with pytest.raises(BadSetting, match="seed=-1 is not allowed"):
-        wt.random_heads(wide(), -1)
+        wt.heads.random_mask(wide(), -1)
 
 
 def test_a_mask_of_another_model_does_not_fit() -> None:
@@ -120,12 +123,12 @@ def test_a_mask_of_another_model_does_not_fit() -> None:
         wide().check_model("other", "sha256:abc", 12, 12)
 
 
-@pytest.mark.parametrize("made", [mask, wide, lambda: wt.corrupt_heads(mask(relations=("obj",)), 0.5)])
-def test_what_is_saved_is_read_back(made: Callable[[], wt.HeadMask], tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [mask, wide, lambda: wt.heads.corrupt_mask(mask(relations=("obj",)), 0.5)])
+def test_what_is_saved_is_read_back(made: Callable[[], wt.heads.HeadMask], tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
-    assert wt.save_heads(made(), path) == path
-    assert read_heads(path) == wt.load_heads(str(path)) == made()
-    assert hash(read_heads(path)) == hash(made())
+    assert wt.heads.save(made(), path) == path
+    assert read(path) == wt.heads.load(str(path)) == made()
+    assert hash(read(path)) == hash(made())
     written = json.loads(path.read_text(encoding="utf-8"))
     assert (written["record"], written["schema"]) == ("HeadMask", 1)
 
@@ -161,7 +164,7 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(name: str, tmp_path: Pa
     change(found)
     (tmp_path / "heads.json").write_text(json.dumps(found), encoding="utf-8")
     with pytest.raises(BadArtifact, match=message) as caught:
-        read_heads(tmp_path / "heads.json")
+        read(tmp_path / "heads.json")
     assert "heads.json" in str(caught.value)
 
 
@@ -173,13 +176,13 @@ def test_text_that_is_no_mask_is_refused(text: str) -> None:
 
 def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadArtifact, match=r"nowhere\.json cannot be read"):
-        read_heads(tmp_path / "nowhere.json")
+        read(tmp_path / "nowhere.json")
     (tmp_path / "latin.json").write_bytes(b"\xe9")
     with pytest.raises(BadArtifact, match=r"latin\.json cannot be read: not UTF-8"):
-        read_heads(tmp_path / "latin.json")
+        read(tmp_path / "latin.json")
     with pytest.raises(BadSetting, match="the path of a stored head mask"):
-        read_heads(7)  # type: ignore[arg-type]
+        read(7)  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="a HeadMask; the path comes second"):
-        wt.save_heads(str(tmp_path / "h.json"), mask())  # type: ignore[arg-type]
+        wt.heads.save(str(tmp_path / "h.json"), mask())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="there is no folder"):
-        wt.save_heads(mask(), tmp_path / "no" / "h.json")
+        wt.heads.save(mask(), tmp_path / "no" / "h.json")

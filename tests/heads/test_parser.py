@@ -38,7 +38,7 @@ def nlp() -> Any:
 
 
 def test_texts_are_split_into_sentences_with_words_in_their_places(nlp: Any) -> None:
-    first, second, third = wt.parse_texts(["It won.  Nobody did.", "naïve 😀 film"], nlp)
+    first, second, third = wt.heads.parse_texts(["It won.  Nobody did.", "naïve 😀 film"], nlp)
     assert (first.text.strip(), second.text.strip(), third.text) == ("It won.", "Nobody did.", "naïve 😀 film")
     assert [second.text[slice(*word.span)] for word in second.words] == ["Nobody", "did", "."]
     assert [third.text[slice(*word.span)] for word in third.words] == ["naïve", "😀", "film"]
@@ -47,28 +47,28 @@ def test_texts_are_split_into_sentences_with_words_in_their_places(nlp: Any) -> 
 
 
 def test_contractions_are_words_of_their_own(nlp: Any) -> None:
-    (found,) = wt.parse_texts(["don't"], nlp)
+    (found,) = wt.heads.parse_texts(["don't"], nlp)
     assert [word.span for word in found.words] == [(0, 2), (2, 5)]
 
 
 def test_white_space_is_no_word_and_pairs_are_two_texts(nlp: Any, tmp_path: Path) -> None:
-    (found,) = wt.parse_texts(["a \n b"], nlp)
+    (found,) = wt.heads.parse_texts(["a \n b"], nlp)
     assert [found.text[slice(*word.span)] for word in found.words] == ["a", "b"]
     (tmp_path / "pairs.csv").write_text("premise,hypothesis\nIt won,He did\n", encoding="utf-8")
-    assert [s.text for s in wt.parse_texts(tmp_path / "pairs.csv", nlp)] == ["It won", "He did"]
+    assert [s.text for s in wt.heads.parse_texts(tmp_path / "pairs.csv", nlp)] == ["It won", "He did"]
 
 
 def test_what_cannot_parse_is_refused(nlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadSetting, match="gives no dependencies"):
-        list(wt.parse_texts(["It won."], spacy.blank("en")))
+        list(wt.heads.parse_texts(["It won."], spacy.blank("en")))
     with pytest.raises(BadSetting, match="pipeline=7 is not allowed"):
-        wt.parse_texts(["It won."], 7)
+        wt.heads.parse_texts(["It won."], 7)
     with pytest.raises(BadInput, match="no texts to parse"):
-        list(wt.parse_texts([], nlp))
+        list(wt.heads.parse_texts([], nlp))
     with pytest.raises(BadInput, match="row 1 has an empty text"):
-        list(wt.parse_texts(["It won.", " "], nlp))
+        list(wt.heads.parse_texts(["It won.", " "], nlp))
     with pytest.raises(UsageError, match="no spaCy pipeline 'xx_none'; get one: python -m spacy download"):
-        wt.parse_texts(["It won."], "xx_none")
+        wt.heads.parse_texts(["It won."], "xx_none")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(UsageError, match=r"pip install 'whichtoken\[syntax\]'"):
-        wt.parse_texts(["It won."], "en_core_web_sm")
+        wt.heads.parse_texts(["It won."], "en_core_web_sm")

@@ -13,7 +13,7 @@ import whichtoken as wt
 from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Method, Needs, Site, Trace
 from whichtoken.errors import RuleGap
-from whichtoken.heads import all_heads
+from whichtoken.heads.mask import all_heads
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet, propagating
 from whichtoken.models import Batch, ModelProbe, capture, window_row
 

@@ -16,7 +16,8 @@ from torch import Tensor
 import whichtoken as wt
 from whichtoken.core.ops import attended_gradient
 from whichtoken.errors import BadSetting, LibraryMismatch, UsageError
-from whichtoken.references import Packed, ReferenceLibrary
+from whichtoken.references import ReferenceLibrary
+from whichtoken.references.packing import Packed
 
 Array = NDArray[np.float64]
 TEXT = "The actors were wonderful, but the plot was dull."
@@ -181,8 +182,8 @@ def test_the_formula_written_slowly(kind: str, labels: int, text: Any, settings:
     other = PAIR if text != PAIR else TEXT
     mine = wt.explain(subject, [other, text, "dull film"], [method], target=CLASS)[1][method.label]
     np.testing.assert_allclose(mine.scores, slow, rtol=0, atol=1e-9 * np.abs(slow).max())
-    assert mine.searched == (method.refine and method.n > 0)
-    if mine.searched:
+    assert mine.tuned_on_deletion == (method.refine and method.n > 0)
+    if mine.tuned_on_deletion:
         assert mine.details["drops"] == pytest.approx(drops, abs=1e-9)
         reached = [i for i, drop in enumerate(drops) if drop >= mine.details["threshold"] - 1e-12]
         assert mine.details["survivors"] == reached
@@ -221,7 +222,7 @@ def test_no_reference_is_attcat_and_needs_no_library(preset: str, refine: bool) 
     mine, attcat = explained(subject, TEXT, method, wt.method("attcat", preset))
     assert mine.scores == pytest.approx(attcat.scores, rel=1e-12)
     assert not method.needs.asks
-    assert not mine.searched
+    assert not mine.tuned_on_deletion
     assert mine.details == {}
 
 
@@ -300,7 +301,7 @@ def test_duplicating_every_reference_changes_nothing_without_refinement() -> Non
 @pytest.mark.parametrize("settings", [{}, {"refine": False}, {"threshold": "top-2"}, {"preset": "repo"}], ids=str)
 def test_the_order_of_references_does_not_matter(settings: dict[str, Any]) -> None:
     subject = subject_for()
-    n = library_of(subject).n_maps(CLASS)
+    n = len(library_of(subject).of(CLASS))
     turned = changed(library_of(subject), lambda values: values.flip(0))
     one, two = explained(
         subject,
@@ -309,7 +310,7 @@ def test_the_order_of_references_does_not_matter(settings: dict[str, Any]) -> No
         wt.method("contrast-cat", references=turned, **settings),
     )
     np.testing.assert_allclose(one.scores, two.scores, rtol=0, atol=1e-12 * max(map(abs, one.scores)))
-    if one.searched:
+    if one.tuned_on_deletion:
         assert sorted(n - 1 - i for i in two.details["survivors"]) == one.details["survivors"]
 
 
@@ -386,7 +387,7 @@ def test_references_may_be_a_handful_of_texts() -> None:
     result = found[method.label]
     assert result.settings["references"] == method.label[24:-1]
     assert wt.Attribution.from_json(result.to_json()) == result
-    library = wt.build_references(subject, CORPUS, dtype="float64", layers="all", scan="all", min_tokens=1)
+    library = wt.references.build(subject, CORPUS, dtype="float64", layers="all", scan="all", min_tokens=1)
     same = wt.method("contrast-cat", references=library)
     assert wt.explain(subject, [TEXT], [same], target=target)[0][same.label].scores == result.scores
 
@@ -418,15 +419,6 @@ def test_two_lists_of_texts_have_two_names_and_what_has_one_name_is_refused() ->
     with pytest.raises(UsageError, match="two different methods are called 'contrast-cat"):
         wt.explain(subject, [TEXT], [three, four], target=CLASS)
     assert wt.explain(subject, [TEXT], [three, three], target=CLASS)
-
-
-def test_a_mean_cannot_be_matched_in_length() -> None:
-    subject = subject_for()
-    mean = library_of(subject).compressed("mean")
-    found = explained(subject, TEXT, wt.method("contrast-cat", references=mean))[0]
-    assert found.details["references"] == list(range(len(CORPUS)))  # that it is the mean of
-    with pytest.raises(UsageError, match="holds only their mean"):
-        explained(subject, TEXT, wt.method("contrast-cat", references=mean, align="length-matched"))
 
 
 def test_half_precision_ranks_as_double_does() -> None:
@@ -461,7 +453,7 @@ def test_a_grid_survives_the_way_through_json() -> None:
 
 def test_a_subject_without_references_says_how_to_make_them() -> None:
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
-    with pytest.raises(UsageError, match=r"subject\.with_references\(wt\.build_references\(subject, texts\)\)"):
+    with pytest.raises(UsageError, match=r"subject\.with_references\(wt\.references\.build\(subject, texts\)\)"):
         wt.explain(subject, [TEXT], ["contrast-cat"])
 
 
@@ -522,7 +514,7 @@ def test_refined_noise_adds_seeded_noise_to_attcat() -> None:
     )
     assert none.scores == pytest.approx(attcat.scores, rel=1e-12)
     assert one.scores == same.scores != other.scores
-    assert one.searched
+    assert one.tuned_on_deletion
     assert one.details["survivors"] == list(range(30))
     content = np.array(attcat.scores[1:-1])
     ids = subject.tokenizer(TEXT)["input_ids"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
-from whichtoken.bench.protocol import protocol
+from whichtoken.bench._protocol import protocol
 from whichtoken.core.trace import Method, Site, needs
 from whichtoken.evaluate import degrade_input, open_input
 from whichtoken.metrics.curves import per_step
@@ -78,9 +78,9 @@ def test_the_contrast_cat_authors_scores_after_scaling(case: dict[str, Any], nam
 
 
 @cache
-def authors_library() -> wt.ReferenceLibrary:
+def authors_library() -> wt.references.ReferenceLibrary:
     texts = json.loads((GOLDEN / "cat_tiny" / "texts.json").read_text())
-    return wt.build_references(cat_tiny(), texts["corpus"], texts["labels"], preset="repo", dtype="float64")
+    return wt.references.build(cat_tiny(), texts["corpus"], texts["labels"], preset="repo", dtype="float64")
 
 
 def test_the_authors_library_in_their_order() -> None:

@@ -31,6 +31,7 @@ from whichtoken.lrp.mode import _Rules
 from whichtoken.methods.alti import contributions
 from whichtoken.methods.mask_lrp import _unmasked
 from whichtoken.models import ModelProbe, attention, capture
+from whichtoken.reproduce.pixels import patch_scores
 
 IMAGES = load_file(GOLDEN / "vit_tiny" / "expected_relevance.safetensors")
 each_mask = pytest.mark.parametrize("case", ["nomask_c0", "padmask_c0"])
@@ -294,7 +295,7 @@ def test_relevance_of_attention_in_a_vision_transformer(rules: RuleSet) -> None:
 
 
 def test_transatt_of_an_image() -> None:
-    found = wt.patch_scores(vit_tiny(), IMAGES["pixel_values"], ["transatt"], target=3)["transatt"]
+    found = patch_scores(vit_tiny(), IMAGES["pixel_values"], ["transatt"], target=3)["transatt"]
     assert found.shape == (1, 4, 4)
     assert close(found.flatten(1), IMAGES["c21.transatt"])
 

@@ -68,7 +68,7 @@ def test_its_heads_are_those_that_the_card_names(subject: wt.Subject) -> None:
         (2, 0, "obj"),
         (2, 8, "nsubj"),
     }
-    assert wt.load(heads=wt.random_heads(mask)).heads == wt.random_heads(mask)
+    assert wt.load(heads=wt.heads.random_mask(mask)).heads == wt.heads.random_mask(mask)
 
 
 def test_it_fits_its_library_wherever_it_is_installed(tmp_path: Path, subject: wt.Subject) -> None:

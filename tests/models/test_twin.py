@@ -73,7 +73,7 @@ def test_no_call_touches_the_users_model(kind: str, monkeypatch: pytest.MonkeyPa
     methods = method_names() if kind == "bert" else every_door
     result = wt.explain(subject, SENTENCES[:1], methods, layers=True)[0]
     wt.degrade(subject, list(result.values()))
-    wt.build_references(subject, CORPUS, rule="random", min_tokens=1)
+    wt.references.build(subject, CORPUS, rule="random", min_tokens=1)
     assert subject.model.config.to_dict() == config
     with pytest.raises(AssertionError, match="touched"):
         subject.model.eval()

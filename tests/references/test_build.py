@@ -1,4 +1,4 @@
-"""build_references: which texts become references; probabilities and activations are those of the stock model."""
+"""references.build: which texts become references; probabilities and activations are those of the stock model."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.tiny import CORPUS, KINDS, MAX_TOKENS, WORDS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName
-from whichtoken.references.build import TEXTS_AT_ONCE
+from whichtoken.references._build import TEXTS_AT_ONCE
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [f"{a} {b} {c}" for a in WORDS[:12] for b in WORDS[5:13] for c in ("film", "plot was slow")]
@@ -43,11 +43,11 @@ def probabilities(labels: int = 2) -> list[list[float]]:
     return found
 
 
-def build(texts: Any = TEXTS, labels: Any = None, k: int = 2, **settings: Any) -> wt.ReferenceLibrary:
-    return wt.build_references(subject(k), texts, labels, **{"min_tokens": 1, "keep_text": True, **settings})
+def build(texts: Any = TEXTS, labels: Any = None, k: int = 2, **settings: Any) -> wt.references.ReferenceLibrary:
+    return wt.references.build(subject(k), texts, labels, **{"min_tokens": 1, "keep_text": True, **settings})
 
 
-def texts_of(library: wt.ReferenceLibrary, label: int) -> list[str]:
+def texts_of(library: wt.references.ReferenceLibrary, label: int) -> list[str]:
     return [r.text[0] for r in library.references[label] if r.text]
 
 
@@ -99,7 +99,7 @@ def test_the_order_is_drawn_from_the_seed_and_the_chunk_does_not_matter(monkeypa
     other = build(n=3, gamma=0.05, seed=1)
     assert first.digest == again.digest != other.digest
     assert first.references == again.references
-    monkeypatch.setattr("whichtoken.references.build.TEXTS_AT_ONCE", 7)
+    monkeypatch.setattr("whichtoken.references._build.TEXTS_AT_ONCE", 7)
     chunked = build(n=3, gamma=0.05)
     assert chunked.n_scanned == first.n_scanned
     assert [texts_of(chunked, c) for c in (0, 1)] == [texts_of(first, c) for c in (0, 1)]
@@ -177,7 +177,7 @@ def test_a_single_logit_is_right_above_one_half() -> None:
         p = [float(one.model(**wordpiece()(text, return_tensors="pt")).logits.sigmoid()) for text in TEXTS]
     gold = [int(value >= 0.5) for value in p]
     gold[:7] = [1 - label for label in gold[:7]]
-    library = wt.build_references(one, TEXTS, gold, rule="lowest", min_tokens=1)
+    library = wt.references.build(one, TEXTS, gold, rule="lowest", min_tokens=1)
     assert (library.n_labelled, library.n_wrong) == (len(TEXTS), 7)
 
 
@@ -197,7 +197,7 @@ def test_a_class_that_is_never_predicted_does_not_keep_the_scan_going() -> None:
             parameter.mul_(4 / logits.std(0).mean())
     texts = [f"{text} {word}" for word in WORDS for text in TEXTS]
     made = wt.Subject(model, wordpiece())
-    library = wt.build_references(made, texts, min_tokens=1, n=4, gamma=0.1)
+    library = wt.references.build(made, texts, min_tokens=1, n=4, gamma=0.1)
     assert [len(found) for found in library.references] == [4, 4, 4]
     assert library.n_scanned < len(texts) / 4
 
@@ -266,7 +266,7 @@ def test_pairs_and_a_single_logit() -> None:
     library = build(pairs, rule="random", n=99)
     assert {r.text for r in library.references[0]} == set(pairs)
     one = wt.Subject(model_of("bert", labels=1), wordpiece())
-    lowest = wt.build_references(one, TEXTS, rule="lowest", n=3, min_tokens=1, keep_text=True).references[0]
+    lowest = wt.references.build(one, TEXTS, rule="lowest", n=3, min_tokens=1, keep_text=True).references[0]
     with torch.no_grad():
         p = [float(one.model(**wordpiece()(text, return_tensors="pt")).logits.sigmoid()) for text in TEXTS]
     assert [r.probability for r in lowest] == pytest.approx(sorted(p)[:3])
@@ -282,7 +282,7 @@ def test_the_activations_are_those_of_the_stock_model(kind: str, mask_special: b
         "keep_text": True,
         "mask_special": mask_special,
     }
-    library = wt.build_references(made, CORPUS, **settings)
+    library = wt.references.build(made, CORPUS, **settings)
     model, tokenizer = model_of(kind, "eager"), KINDS[kind].tokenizer()
     for place, reference in enumerate(library.references[0]):
         assert reference.text is not None
@@ -325,12 +325,12 @@ def test_activations_too_large_for_half_precision_are_refused_not_stored_as_infi
         model.transformer.wpe.weight.mul_(1e6)
     made = wt.Subject(model, KINDS["gpt2"].tokenizer())
     with pytest.raises(BadSetting, match=r"dtype='float16' .* wider: the activations of this model reach \d"):
-        wt.build_references(made, CORPUS, rule="random", min_tokens=1)
-    assert wt.build_references(made, CORPUS, rule="random", min_tokens=1, dtype="float32")
-    assert wt.build_references(made, CORPUS, rule="random", min_tokens=1, compress="int8")  # stores no half precision
+        wt.references.build(made, CORPUS, rule="random", min_tokens=1)
+    assert wt.references.build(made, CORPUS, rule="random", min_tokens=1, dtype="float32")
+    assert wt.references.build(made, CORPUS, rule="random", min_tokens=1, compress="int8")  # stores no half precision
     passes: list[int] = []
     with made.model.register_forward_hook(lambda *_: passes.append(1)), pytest.raises(BadSetting, match="wider"):
-        wt.build_references(made, CORPUS * 1000, rule="lowest", min_tokens=1)
+        wt.references.build(made, CORPUS * 1000, rule="lowest", min_tokens=1)
     assert len(passes) < 20  # said at the start, not after the scan
 
 
@@ -339,30 +339,30 @@ def test_nan_is_not_passed_on() -> None:
     with torch.no_grad():
         model.classifier.bias.fill_(torch.nan)
     with pytest.raises(NotFinite, match="NaN or infinite logits"):
-        wt.build_references(wt.Subject(model, wordpiece()), CORPUS, min_tokens=1)
+        wt.references.build(wt.Subject(model, wordpiece()), CORPUS, min_tokens=1)
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"rul": "gamma"}, UnknownName, "setting of build_references 'rul'; did you mean 'rule'"),
+        ({"rul": "gamma"}, UnknownName, "setting of references.build 'rul'; did you mean 'rule'"),
         ({"rule": "best"}, BadSetting, "one of 'gamma', 'lowest', 'random', 'same-class'"),
-        ({"preset": "rep"}, UnknownName, "preset of build_references 'rep'; did you mean 'repo'"),
+        ({"preset": "rep"}, UnknownName, "preset of references.build 'rep'; did you mean 'repo'"),
         ({"scan": "some"}, BadSetting, "one of 'full', 'all', 'first-full', or of type int"),
         ({"scan": 0}, BadSetting, "at least 1"),
-        ({"compress": "lowrank:0"}, BadSetting, "'lowrank:k'"),
+        ({"compress": "zip"}, BadSetting, "one of 'none', 'int8'"),
         ({"n": True}, BadSetting, "of type int"),
     ],
     ids=str,
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        wt.build_references(subject(), TEXTS, **settings)
+        wt.references.build(subject(), TEXTS, **settings)
 
 
 def test_something_that_is_not_a_subject_is_refused() -> None:
     with pytest.raises(BadSetting, match="subject='BertForSequenceClassification'"):
-        wt.build_references(model_of("bert"), TEXTS)
+        wt.references.build(model_of("bert"), TEXTS)
 
 
 def test_a_long_scan_shows_its_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -388,7 +388,7 @@ def corpus():
         if number == 600:
             print("scanning", flush=True)
         yield text
-wt.build_references(subject, corpus(), rule="lowest", min_tokens=1, out=sys.argv[1], seed=None)
+wt.references.build(subject, corpus(), rule="lowest", min_tokens=1, out=sys.argv[1], seed=None)
 """
 
 
@@ -406,4 +406,4 @@ def test_killed_while_scanning_leaves_the_old_library_or_none(there_before: bool
     assert child.returncode == -signal.SIGKILL
     assert os.listdir(tmp_path) == (["library"] if there_before else [])
     if there_before:
-        assert wt.load_references(target, subject()).digest == build(rule="random").digest
+        assert wt.references.load(target, subject()).digest == build(rule="random").digest

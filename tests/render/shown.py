@@ -42,7 +42,7 @@ def attribution_of(words: list[str], scores: list[float], **changes: object) -> 
         probability=0.875,
         method="attcat",
         settings={"layers": "inputs"},
-        searched=False,
+        tuned_on_deletion=False,
         model="tiny",
         revision="r1",
         n_cut=0,

@@ -13,13 +13,13 @@ from tests.render.shown import HARMFUL
 
 import whichtoken as wt
 from whichtoken.errors import UsageError
-from whichtoken.render import heads
-from whichtoken.render.heads import Kind
+from whichtoken.render import head_kinds
+from whichtoken.render.head_kinds import Kind
 from whichtoken.render.palette import contrast, ink_on
 from whichtoken.render.terminal import heads_view
 
 
-def printed(found: wt.HeadMask, colour: bool = False) -> str:
+def printed(found: wt.heads.HeadMask, colour: bool = False) -> str:
     out = StringIO()
     Console(file=out, width=120, color_system="truecolor" if colour else None, force_terminal=colour).print(
         heads_view(found)
@@ -28,16 +28,16 @@ def printed(found: wt.HeadMask, colour: bool = False) -> str:
 
 
 def test_each_head_has_a_kind() -> None:
-    found = heads.kinds(wt.corrupt_heads(wide(), 1))
+    found = head_kinds.kinds(wt.heads.corrupt_mask(wide(), 1))
     assert (found[0][1], found[2][0], found[3][3], found[5][5]) == (
         Kind.SYNTACTIC,
         Kind.POSITIONAL,
         Kind.BOTH,
         Kind.ADDED,
     )
-    assert heads.kinds(wide())[5][5] is Kind.NEITHER
-    assert heads.present(wide()) == [Kind.NEITHER, Kind.SYNTACTIC, Kind.POSITIONAL, Kind.BOTH]
-    assert Kind.ADDED in heads.present(wt.random_heads(wide()))
+    assert head_kinds.kinds(wide())[5][5] is Kind.NEITHER
+    assert head_kinds.present(wide()) == [Kind.NEITHER, Kind.SYNTACTIC, Kind.POSITIONAL, Kind.BOTH]
+    assert Kind.ADDED in head_kinds.present(wt.heads.random_mask(wide()))
 
 
 def test_a_terminal_shows_letters_a_legend_and_the_numbers() -> None:
@@ -57,15 +57,15 @@ def test_a_terminal_shows_letters_a_legend_and_the_numbers() -> None:
     assert "block 1, head 1  position -1" in text
     rare = printed(mask(min_count=10))
     assert "10 occurrences" in rare
-    assert "A added" in printed(wt.random_heads(wide()))
+    assert "A added" in printed(wt.heads.random_mask(wide()))
     assert "\x1b[" in printed(wide(), colour=True)
 
 
 def test_kinds_are_told_apart() -> None:
-    assert len(set(heads.LETTERS.values())) == len(set(heads.COLOURS.values())) == len(Kind)
+    assert len(set(head_kinds.LETTERS.values())) == len(set(head_kinds.COLOURS.values())) == len(Kind)
     for kind in Kind:
-        assert contrast(heads.COLOURS[kind], ink_on(heads.COLOURS[kind])) > 4.5
-    for one, other in combinations(heads.COLOURS.values(), 2):
+        assert contrast(head_kinds.COLOURS[kind], ink_on(head_kinds.COLOURS[kind])) > 4.5
+    for one, other in combinations(head_kinds.COLOURS.values(), 2):
         assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 100
 
 
@@ -79,27 +79,27 @@ def test_names_from_a_file_are_shown_and_not_obeyed(tmp_path: Path, monkeypatch:
     assert "\x1b" not in text
     assert "\u202e" not in text
     monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")  # letters stay letters
-    drawn = wt.plot_heads(replace(found, model="$x^2$"), tmp_path / "x.svg").read_text(encoding="utf-8")
+    drawn = wt.plot.heads(replace(found, model="$x^2$"), tmp_path / "x.svg").read_text(encoding="utf-8")
     assert ">$x^2$: 2 of 6 heads<" in drawn  # a formula would be drawn in parts
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_a_figure_is_written_in_each_format(ending: str, tmp_path: Path) -> None:
-    path = wt.plot_heads(wide(), tmp_path / f"heads.{ending}")
+    path = wt.plot.heads(wide(), tmp_path / f"heads.{ending}")
     assert path.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
 
 
 def test_a_figure_shows_title_axes_letters_and_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")
-    text = wt.plot_heads(wide(), tmp_path / "heads.svg").read_text(encoding="utf-8")
+    text = wt.plot.heads(wide(), tmp_path / "heads.svg").read_text(encoding="utf-8")
     for shown in ("wide: 3 of 72 heads", "(2 syntactic, 2 positional)", ">head<", ">block<", ">12<", ">B<", ">both<"):
         assert shown in text
     assert ">A<" not in text
-    assert ">A<" in wt.plot_heads(wt.random_heads(wide()), tmp_path / "r.svg").read_text(encoding="utf-8")
+    assert ">A<" in wt.plot.heads(wt.heads.random_mask(wide()), tmp_path / "r.svg").read_text(encoding="utf-8")
 
 
 def test_figures_refuse_what_they_cannot_draw(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf"):
-        wt.plot_heads(wide(), tmp_path / "heads.docx")
+        wt.plot.heads(wide(), tmp_path / "heads.docx")
     with pytest.raises(UsageError, match="a str is no head mask"):
-        wt.plot_heads("heads.json", tmp_path / "heads.png")  # type: ignore[arg-type]
+        wt.plot.heads("heads.json", tmp_path / "heads.png")  # type: ignore[arg-type]

@@ -113,7 +113,7 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
         with pytest.raises(BadSetting, match="size="):
             ONE.to_image(size=size)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="LaTeX shows words"):
-        wt.to_latex(ONE)
+        wt.plot.to_latex(ONE)
     assert ONE.picture is not None
     cut = replace(ONE, picture=replace(ONE.picture, png=png()[:60]))
     with pytest.raises(BadArtifact, match=r"the picture of cat.png cannot be decoded"):
@@ -127,7 +127,7 @@ def pictures_in(page: str) -> list[Any]:
 
 def test_a_page_shows_the_image_and_each_method_on_it() -> None:
     other = of_image([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0], method="gae")
-    page = wt.to_html([{"attcat": ONE, "gae": other}], differences=True)
+    page = wt.plot.to_html([{"attcat": ONE, "gae": other}], differences=True)
     plain, first, second, difference = pictures_in(page)
     assert at(plain, 0.1, 0.2) == [0, 0, 0]
     assert (np.asarray(first) == np.asarray(ONE.to_image())).all()
@@ -139,23 +139,23 @@ def test_a_page_shows_the_image_and_each_method_on_it() -> None:
 
 
 def test_texts_and_images_share_a_page_and_a_page_of_texts_allows_no_picture() -> None:
-    page = wt.to_html([ONE, FINE, ONE])
+    page = wt.plot.to_html([ONE, FINE, ONE])
     assert len(pictures_in(page)) == 4
     assert ">rare</span>" in page
-    assert "img-src" not in wt.to_html(FINE)
+    assert "img-src" not in wt.plot.to_html(FINE)
     assert len(pictures_in(ONE._repr_html_())) == 2
 
 
 def test_layers_are_shown_as_small_pictures(tmp_path: Path) -> None:
     terms = ((9.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0))
     layered = replace(ONE, layers=terms)
-    assert len(pictures_in(wt.to_html(layered))) == 2 + 3
-    assert "block 2" in wt.to_html(layered)
-    assert wt.plot_layers(layered, tmp_path / "a.svg").read_text().count("<image") >= 5
+    assert len(pictures_in(wt.plot.to_html(layered))) == 2 + 3
+    assert "block 2" in wt.plot.to_html(layered)
+    assert wt.plot.layers(layered, tmp_path / "a.svg").read_text().count("<image") >= 5
 
 
 def test_names_of_files_cannot_do_harm() -> None:
-    page = wt.to_html(of_image([1.0] * 6, NASTY, method="<script>alert(1)</script>"))
+    page = wt.plot.to_html(of_image([1.0] * 6, NASTY, method="<script>alert(1)</script>"))
     assert "<img src=x" not in page
     assert "<script" not in page
     assert "\x1b" not in page
@@ -197,7 +197,7 @@ def test_a_figure_has_the_image_and_a_title_for_each_method(tmp_path: Path) -> N
     assert drawing.count("<image") >= 6
     for said in ("attcat", "gae", "cat  87.5%", "for", "against"):
         assert f"<!-- {said} -->" in drawing
-    assert wt.plot_methods(several[0], tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
+    assert wt.plot.methods(several[0], tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
     with pytest.raises(UsageError, match="up to 24 images, and these are 25"):
         plot([{"attcat": ONE}] * 25, tmp_path / "c.png", Look())
     with pytest.raises(UsageError, match="a figure shows one text"):

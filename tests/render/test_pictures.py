@@ -17,7 +17,7 @@ from tests.render.shown import FINE, HARMFUL, NASTY, attribution_of
 
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution
-from whichtoken.render.figures import plot_layers, plot_methods
+from whichtoken.render import figures
 from whichtoken.render.html import fragment, to_html
 from whichtoken.render.latex import escape, to_latex
 from whichtoken.render.rows import Look, visible
@@ -43,7 +43,9 @@ class Page(HTMLParser):
 
 
 def test_a_page_shows_words_scores_and_how_they_were_made() -> None:
-    page = Page(to_html({"attcat": LAYERED, "other": replace(FINE, searched=True)}, differences=True, numbers=True))
+    page = Page(
+        to_html({"attcat": LAYERED, "other": replace(FINE, tuned_on_deletion=True)}, differences=True, numbers=True)
+    )
     words = [attributes for tag, attributes in page.tags if tag == "span" and "title" in attributes]
     assert words[1] == {"class": "f20", "title": "rare: +2 (+100 % of the strongest)"}
     assert words[2]["class"] == "a10"
@@ -56,7 +58,7 @@ def test_a_page_shows_words_scores_and_how_they_were_made() -> None:
         "attcat \N{MINUS SIGN} other *",
         "block 2",
         "sum",
-        "searched on",
+        "tuned on",
     ):
         assert shown in page.text
     assert any("layers inputs" in (attributes.get("title") or "") for _, attributes in page.tags)
@@ -172,8 +174,8 @@ def test_without_colour_numbers_say_what_colours_would(how: dict[str, object]) -
 
 
 def test_a_method_that_searched_is_marked() -> None:
-    assert "attcat *" in printed(replace(FINE, searched=True))
-    assert "* searched on the deletion curve" in printed(replace(FINE, searched=True))
+    assert "attcat *" in printed(replace(FINE, tuned_on_deletion=True))
+    assert "* tuned on the deletion curve" in printed(replace(FINE, tuned_on_deletion=True))
     assert "*" not in printed(FINE)
 
 
@@ -211,8 +213,8 @@ def test_latex_puts_words_into_coloured_boxes() -> None:
 def test_figures_are_written_in_each_format(ending: str, tmp_path: Path) -> None:
     first = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     for made in (
-        plot_methods({"attcat": FINE, "b": FINE}, tmp_path / f"m.{ending}", differences=True),
-        plot_layers(LAYERED, tmp_path / f"l.{ending}"),
+        figures.methods({"attcat": FINE, "b": FINE}, tmp_path / f"m.{ending}", differences=True),
+        figures.layers(LAYERED, tmp_path / f"l.{ending}"),
     ):
         assert made.read_bytes().startswith(first)
 
@@ -220,7 +222,7 @@ def test_figures_are_written_in_each_format(ending: str, tmp_path: Path) -> None
 def test_a_figure_draws_dollars_and_backslashes_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["$x^2$", r"\frac", "$", "{}"]
     monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")  # texts as texts, not as outlines
-    made = plot_methods(
+    made = figures.methods(
         replace(FINE, texts=(" ".join(words),), spans=(None, (0, 5), (6, 11), (12, 13), (14, 16), None), label="$l$"),
         tmp_path / "f.svg",
     ).read_text(encoding="utf-8")
@@ -230,9 +232,9 @@ def test_a_figure_draws_dollars_and_backslashes_as_they_are(tmp_path: Path, monk
 
 def test_figures_refuse_what_they_cannot_draw(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"written as \.png, \.svg, \.pdf"):
-        plot_methods(FINE, tmp_path / "f.docx")
+        figures.methods(FINE, tmp_path / "f.docx")
     with pytest.raises(UsageError, match="shows one text, and these results have 2"):
-        plot_methods([{"a": FINE}, {"a": FINE}], tmp_path / "f.png")
+        figures.methods([{"a": FINE}, {"a": FINE}], tmp_path / "f.png")
     with pytest.raises(UsageError, match="no scores by layer"):
-        plot_layers(FINE, tmp_path / "f.png")
+        figures.layers(FINE, tmp_path / "f.png")
     assert list(tmp_path.iterdir()) == []

@@ -17,14 +17,11 @@ from tests.render.shown import NASTY
 from tests.render.test_pictures import CHROMIUM, Page, _after_loading
 
 from whichtoken.errors import UnknownName, UsageError
-from whichtoken.render import bench_table
+from whichtoken.render import bench_table, charts
 from whichtoken.render.charts import (
     _numbers,
     agreement_figure,
     curves_figure,
-    plot_agreement,
-    plot_curves,
-    plot_variants,
     strokes_of,
     variants_figure,
 )
@@ -32,7 +29,7 @@ from whichtoken.render.figures import drawn
 from whichtoken.render.report import to_report
 from whichtoken.render.rows import visible
 from whichtoken.render.terminal import bench_view
-from whichtoken.tables import Agreement, BenchTable, Cell, Column, Line, Trend
+from whichtoken.tables import Agreement, BenchTable, Column, Estimate, Line, Trend
 
 COLUMNS = (
     Column("aopc delete morf tenths", "AOPC MoRF", "Mean drop of the probability.", "higher", flattered=True),
@@ -49,7 +46,7 @@ def line_of(method: str, number: int) -> Line:
     means = (0.75 - number / 8, number / 2 - 3, 8.0 + number, 1.0)
     ps = (None, 0.2, 0.01, 0.0001)
     cells = {
-        column.name: Cell(mean, mean - 0.25, mean + 0.25, 100, ps[min(number, 3)])
+        column.name: Estimate(mean, mean - 0.25, mean + 0.25, 100, ps[min(number, 3)])
         for column, mean in zip(COLUMNS, means, strict=True)
     }
     return Line(method, method == "refined", method == "random", cells)
@@ -130,7 +127,7 @@ def test_a_column_that_was_not_tested_has_no_marks() -> None:
     ("mean", "shown"), [(0.0004, "0.00040"), (-0.0, "0.000"), (0.5, "0.500"), (250.0, "250.0"), (12345.6, "12,346")]
 )
 def test_numbers_have_as_many_decimals_as_their_size_asks_for(mean: float, shown: str) -> None:
-    one = replace(LINES[0], cells={"seconds": Cell(mean, mean, mean, 1)})
+    one = replace(LINES[0], cells={"seconds": Estimate(mean, mean, mean, 1)})
     entry = bench_table.entries(replace(TABLE, columns=COLUMNS[2:3], lines=(one,)))[0][0]
     assert (entry.mean, entry.about) == (shown, "1 text")
 
@@ -152,11 +149,11 @@ def test_markdown_shows_names_as_they_are_and_explains_its_marks() -> None:
         assert shown in read
     plain = bench_table.markdown(TABLE)
     assert "| **0.750** [0.500, 1.000] • |" in plain
-    assert "† measures what searched methods" in plain
+    assert "† measures what tuned methods" in plain
     assert "↑ higher is better, ↓ lower is better" in plain
     unsearched = bench_table.markdown(replace(TABLE, lines=LINES[2:], columns=COLUMNS[1:]))
     assert "†" not in unsearched
-    assert "searched" not in unsearched
+    assert "tuned_on_deletion" not in unsearched
 
 
 def printed(view: RenderableType, width: int) -> str:
@@ -221,13 +218,13 @@ def test_a_page_has_all_that_the_table_says(tmp_path: Path) -> None:
     source = to_report(GAPPED, tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == source
     page = Page(source)
-    for shown in ("Faithfulness", "tiny", "refined *", "† searched on this", "[0.500, 1.000]", "Invented.", "control"):
+    for shown in ("Faithfulness", "tiny", "refined *", "† tuned on this", "[0.500, 1.000]", "Invented.", "control"):
         assert shown in page.text
     cells = re.findall(r"<td[^>]*>.*?</td>", between(source, "<tbody>", "</tbody>"))
     assert len(cells) == len(COLUMNS) * len(LINES)
     assert cells[2 * len(COLUMNS) + 2] == "<td>\N{EN DASH}</td>"
     assert [number for number, cell in enumerate(cells) if 'class="best"' in cell] == [0, 1, 2]
-    assert [number for number, cell in enumerate(cells) if "searched on this" in cell] == [len(COLUMNS)]
+    assert [number for number, cell in enumerate(cells) if "tuned on this" in cell] == [len(COLUMNS)]
     assert source.count('<td class="f20">1.00</td>') == len(METHODS)
     assert source.count('<td class="a6">-0.30</td>') == len(METHODS) * (len(METHODS) - 1)
     bare = to_report(BenchTable("x", (), COLUMNS[:1], LINES[:1], ()))
@@ -292,9 +289,9 @@ def test_in_a_browser_only_the_own_script_runs(tmp_path: Path) -> None:
 def test_figures_are_written_in_each_format(ending: str, tmp_path: Path) -> None:
     first = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     made = (
-        plot_curves(TABLE, tmp_path / f"c.{ending}"),
-        plot_variants(GAPPED, "seconds", tmp_path / f"v.{ending}"),
-        plot_agreement(AGREEMENT, tmp_path / f"a.{ending}"),
+        charts.curves(TABLE, tmp_path / f"c.{ending}"),
+        charts.variants(GAPPED, "seconds", tmp_path / f"v.{ending}"),
+        charts.agreement(AGREEMENT, tmp_path / f"a.{ending}"),
     )
     for path in made:
         assert path.read_bytes().startswith(first)
@@ -370,7 +367,9 @@ def test_figures_draw_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None
     table = replace(
         TABLE,
         title="$t$",
-        lines=tuple(replace(line, method=name, searched=False) for line, name in zip(LINES, names, strict=True)),
+        lines=tuple(
+            replace(line, method=name, tuned_on_deletion=False) for line, name in zip(LINES, names, strict=True)
+        ),
         trends=tuple(replace(t, means=dict(zip(names, t.means.values(), strict=True))) for t in TABLE.trends),
     )
     for figure in (
@@ -385,11 +384,11 @@ def test_figures_draw_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_figures_refuse_what_they_cannot_draw(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"written as \.png, \.svg, \.pdf"):
-        plot_curves(TABLE, tmp_path / "f.docx")
+        charts.curves(TABLE, tmp_path / "f.docx")
     with pytest.raises(UsageError, match="has no curves"):
-        plot_curves(replace(TABLE, trends=()), tmp_path / "f.png")
+        charts.curves(replace(TABLE, trends=()), tmp_path / "f.png")
     with pytest.raises(UnknownName, match="did you mean 'seconds'"):
-        plot_variants(TABLE, "second", tmp_path / "f.png")
+        charts.variants(TABLE, "second", tmp_path / "f.png")
     with pytest.raises(UsageError, match="no line of this table has a value for 'seconds'"):
-        plot_variants(replace(TABLE, lines=(GAP,)), "seconds", tmp_path / "f.png")
+        charts.variants(replace(TABLE, lines=(GAP,)), "seconds", tmp_path / "f.png")
     assert list(tmp_path.iterdir()) == []

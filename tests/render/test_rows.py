@@ -54,10 +54,10 @@ def test_a_difference_is_of_shares_so_units_do_not_matter() -> None:
     rows = panels({"attcat": FINE, "cat": other}, Look(differences=True))[0]
     assert [row.name for row in rows.differences] == ["attcat \N{MINUS SIGN} cat"]
     assert [cell.share for cell in rows.differences[0].cells] == [0.0] * 4
-    reversed_ = replace(FINE, scores=tuple(-score for score in FINE.scores), searched=True)
+    reversed_ = replace(FINE, scores=tuple(-score for score in FINE.scores), tuned_on_deletion=True)
     found = panels([{"a": FINE, "b": reversed_}], Look(differences=True))[0].differences[0]
     assert [cell.share for cell in found.cells] == [0.5, 2.0, -1.0, 0.0]
-    assert found.searched  # because one of the two has
+    assert found.tuned_on_deletion  # because one of the two has
     with pytest.raises(UsageError, match="different texts"):
         difference(panels(FINE, Look())[0].rows[0], panels(attribution_of(["x"], [1.0]), Look())[0].rows[0])
 

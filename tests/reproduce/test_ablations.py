@@ -12,7 +12,7 @@ from tests.tiny import CORPUS, KINDS, WORDS, model_of, with_heads, with_referenc
 
 import whichtoken as wt
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
-from whichtoken.heads import random_heads
+from whichtoken.heads import random_mask
 from whichtoken.metrics.randomisation import ladder
 from whichtoken.reproduce.ablations import ABLATIONS, ablation
 
@@ -153,7 +153,7 @@ def test_masks_are_of_the_kinds_that_they_are_named_after() -> None:
     assert masks["positional"].positional == measured.positional
     assert masks["positional"].n_selected == measured.n_positional
     for seed in (5, 6, 7):
-        assert masks[f"random, seed={seed}"] == random_heads(measured, seed)
+        assert masks[f"random, seed={seed}"] == random_mask(measured, seed)
     assert masks["all"].n_selected == 9
 
 
@@ -187,7 +187,7 @@ def test_what_is_missing_is_said() -> None:
     measured = equipped().heads
     assert measured is not None
     with pytest.raises(UsageError, match=r"starts from measured heads.*random\(seed=0\)"):
-        ablation("head-mask", bare().with_heads(random_heads(measured)))
+        ablation("head-mask", bare().with_heads(random_mask(measured)))
     with pytest.raises(UnknownName, match="did you mean 'depth'"):
         ablation("dept", equipped())
 

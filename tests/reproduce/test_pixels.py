@@ -15,7 +15,7 @@ from transformers import ViTImageProcessor
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
-from whichtoken.reproduce.pixels import PixelPlan, degrade_images
+from whichtoken.reproduce.pixels import PixelPlan, degrade_images, patch_scores
 from whichtoken.vision import PixelCurves, pixel_map
 
 MEAN, STD = (0.4, 0.5, 0.2), (0.2, 0.25, 0.5)
@@ -72,7 +72,7 @@ def test_each_level_is_what_the_model_says_of_the_image_without_its_pixels(fill:
 def test_black_is_black_after_the_processor() -> None:
     """With the grid that ends at 100 % the last image is the one that the processor makes of a black file."""
     (found,) = degrade_images(subject(), images(1), {"m": maps()["pixels"][:1]})
-    processed = subject().tokenizer(images=np.zeros((12, 12, 3), dtype=np.uint8), return_tensors="pt")["pixel_values"]
+    processed = subject().processor(images=np.zeros((12, 12, 3), dtype=np.uint8), return_tensors="pt")["pixel_values"]
     logits = logits_of(torch.cat([images(1), processed.double()]))
     scored = int(logits[0].argmax())
     assert found.probability[0][-1] == pytest.approx(float(logits[1].softmax(-1)[scored]), abs=1e-6)
@@ -103,7 +103,7 @@ def test_probabilities_are_doubles_also_of_models_in_single_precision() -> None:
     model = image_model_of("vit").float()
     with torch.no_grad():
         model.classifier.weight.mul_(100)
-    single = wt.Subject(model, subject().tokenizer, name="single")
+    single = wt.Subject(model, subject().processor, name="single")
     logits = single.logits(image_batch(single, images(2).float())).double()
     (found,) = degrade_images(
         single, images(2).float(), {"m": maps()["pixels"][:2]}, [PixelPlan(of="label")], logits.argmin(-1).tolist()
@@ -125,7 +125,7 @@ def test_attributions_are_taken_as_they_are() -> None:
     given = {name: [result[name] for result in found] for name in found[0]}
     heats = {name: [pixel_map(one, 12, 12) for one in of_method] for name, of_method in given.items()}
     assert degrade_images(subject(), images(3), given, PLANS) == degrade_images(subject(), images(3), heats, PLANS)
-    grids = wt.patch_scores(subject(), images(3), ["gae"])["gae"]
+    grids = patch_scores(subject(), images(3), ["gae"])["gae"]
     assert np.allclose(pixel_map(grids[1], 12, 12), heats["gae"][1])
 
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
-from whichtoken.data import read_examples
+from whichtoken.data.examples import read_examples
 from whichtoken.models import Document, Subject, window_row
 from whichtoken.records import Attribution
 from whichtoken.targets import Class, Target
-from whichtoken.tasks import Example, Opened, Piece, ScoredPiece, Task, Unit, texts
+from whichtoken.tasks import BenchInput, Opened, Piece, ScoredPiece, Task, Unit, texts
 
 
 @dataclass(frozen=True)
@@ -75,5 +75,5 @@ class PredictedLength(Task):
     def n_tokens(self, document: Document) -> int:
         return len(document.windows[0])
 
-    def examples(self, source: Any, labels: Any, columns: Any) -> Iterator[Example]:
-        return (Example(found.texts, found.label, found.where) for found in read_examples(source, labels, columns))
+    def examples(self, source: Any, labels: Any, columns: Any) -> Iterator[BenchInput]:
+        return (BenchInput(found.texts, found.label, found.where) for found in read_examples(source, labels, columns))

@@ -11,9 +11,10 @@ from tests.tiny import image_model_of, images, question_subject
 from transformers import ViTImageProcessor
 
 import whichtoken as wt
-from whichtoken.bench.protocol import protocol
+from whichtoken.bench._protocol import protocol
 from whichtoken.cli.run import main
 from whichtoken.errors import BadSetting, UsageError
+from whichtoken.reproduce.pixels import PixelPlan, degrade_images
 
 QUESTION, CONTEXT = "is it slow?", "The film was slow, but the music was touching and the plot was rare."
 OTHER = ("were the actors won?", "It is a rare plot. Nobody did sleep, the end was slow.")
@@ -87,7 +88,7 @@ def test_a_long_context_is_degraded_in_the_window_that_was_explained() -> None:
 def test_bench_of_questions_measures_the_same_curves(tmp_path: Path) -> None:
     subject = question_subject()
     how = protocol(metrics=("aopc",), perturbations=("delete",), orders=("morf",))
-    table = wt.compare(subject, [(QUESTION, CONTEXT), OTHER], ["attcat", "gae"], protocol=how, out=tmp_path / "b")
+    table = wt.bench.run(subject, [(QUESTION, CONTEXT), OTHER], ["attcat", "gae"], protocol=how, out=tmp_path / "b")
     for method in ("attcat", "gae"):
         found = wt.explain(subject, [(QUESTION, CONTEXT), OTHER], [method], wt.Span(free=True), "truncate")
         drops = []
@@ -163,8 +164,8 @@ def test_pixels_go_one_by_one_in_the_order_of_the_heat_map() -> None:
     (pixels,) = images(1)
     record = wt.explain(subject, images=[pixels], methods=["gae"])[0]["gae"]
     (curve,) = wt.degrade(subject, [record], "mean", grid="twentieths", level="pixel", inputs=[pixels])
-    plan = wt.PixelPlan("positive", "twentieths", "mean")
-    (expected,) = wt.degrade_images(subject, pixels[None], {"gae": [record]}, [plan])
+    plan = PixelPlan("positive", "twentieths", "mean")
+    (expected,) = degrade_images(subject, pixels[None], {"gae": [record]}, [plan])
     assert curve.probability == pytest.approx(expected.probability[0], rel=1e-9)
     with pytest.raises(BadSetting, match="one of token, pixel for images"):
         wt.degrade(subject, [record], level="word", inputs=[pixels])
@@ -174,7 +175,7 @@ def test_bench_of_images_measures_the_same_curves(tmp_path: Path) -> None:
     subject = image_subject()
     given = list(images(3))
     how = protocol(metrics=("aopc",), orders=("morf",))
-    table = wt.compare(subject, given, ["gae", "random"], protocol=how, out=tmp_path / "bench")
+    table = wt.bench.run(subject, given, ["gae", "random"], protocol=how, out=tmp_path / "bench")
     for method in ("gae", "random"):
         drops = []
         for pixels, result in zip(given, wt.explain(subject, images=given, methods=[method]), strict=True):

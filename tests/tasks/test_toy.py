@@ -68,7 +68,7 @@ def test_degrade_removes_its_words() -> None:
 
 
 def test_bench_measures_methods_on_it(tmp_path: Path) -> None:
-    table = wt.compare(subject(), CORPUS, ["attcat", "random"], out=tmp_path / "bench")
+    table = wt.bench.run(subject(), CORPUS, ["attcat", "random"], out=tmp_path / "bench")
     assert {line.method for line in table.lines} == {"attcat", "random"}
     assert "aopc delete morf tenths" in table.lines[0].cells
     assert (tmp_path / "bench" / "report.html").is_file()
@@ -76,8 +76,8 @@ def test_bench_measures_methods_on_it(tmp_path: Path) -> None:
 
 def test_pictures_show_it(tmp_path: Path) -> None:
     result = wt.explain(subject(), [TEXT], ["attcat", "random"])
-    assert "length" in wt.to_html(result, tmp_path / "page.html")
-    wt.plot_methods(result[0], tmp_path / "figure.png")
+    assert "length" in wt.plot.to_html(result, tmp_path / "page.html")
+    wt.plot.methods(result[0], tmp_path / "figure.png")
     assert wt.Attribution.from_json(result[0]["attcat"].to_json()) == result[0]["attcat"]
 
 

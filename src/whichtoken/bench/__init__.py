@@ -1,1 +1,5 @@
-"""Benchmarks: methods x metrics on many texts, with intervals and tests, resumable; and what comes of them."""
+"""wt.bench: how faithful methods are on many inputs. The public names are listed in `__init__.pyi`."""
+
+from whichtoken._lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
+from whichtoken.bench._protocol import protocol
+from whichtoken.bench._run import gather, prepare, run_sample
 from whichtoken.bench.folder import read_table, table_json
-from whichtoken.bench.protocol import protocol
-from whichtoken.bench.run import gather, prepare, run
 from whichtoken.bench.selection import default_methods
 from whichtoken.core.registry import method, method_names
 from whichtoken.errors import BadArtifact, UsageError
@@ -29,16 +29,16 @@ SHIPPED = DEFAULT / "benchmark.json"
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestMethod:
     method: str
     why: str
 
 
-def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None = None) -> Choice:
-    """The method with the highest mean normalised AOPC; one that searched on deletions must also lead by mask.
+def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None = None) -> BestMethod:
+    """The method with the highest mean normalised AOPC; one that was tuned on deletion must also lead by mask.
 
-    From `benchmark`, a folder that `compare(out=...)` made; else from what is stored for this model; else from a small
-    benchmark on a few of the inputs, which is then stored.
+    From `benchmark`, a folder that `bench.run(out=...)` made; else from what is stored for this model; else from a
+    small benchmark on a few of the inputs, which is then stored.
     """
     table, origin = _stored(subject, benchmark)
     task = task_for(subject)
@@ -49,7 +49,7 @@ def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None 
             raise UsageError(f"there is no stored benchmark of this model; give {task.unit}s to make a small one on")
         how = protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",), min_tokens=1)
         bench = prepare(subject, None, how)
-        table = run(bench, gather(bench, given), None, {})
+        table = run_sample(bench, gather(bench, given), None, {})
         origin = f"a small benchmark on {len(given)} {task.unit}{'s' * (len(given) != 1)}"
         found = choose(table, origin, names)  # a table that nothing can be chosen from must not be stored
         _store(subject, table)
@@ -57,7 +57,7 @@ def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None 
     return choose(table, origin, names)
 
 
-def choose(table: BenchTable, origin: str, names: Sequence[str]) -> Choice:
+def choose(table: BenchTable, origin: str, names: Sequence[str]) -> BestMethod:
     """Controls explain nothing, so they are never chosen. Where no text was short enough for bounds: by plain AOPC."""
     lines = [line for line in table.lines if not line.control and line.method in names]
     known = [(c.name, title) for metric, title in RANKED_BY.items() for c in table.columns if _is_main(c, metric)]
@@ -65,15 +65,15 @@ def choose(table: BenchTable, origin: str, names: Sequence[str]) -> Choice:
     if column is None:
         raise UsageError(f"{origin} has no AOPC of a method that this model can run; make one: whichtoken bench")
     there = sorted((line for line in lines if column in line.cells), key=lambda line: -line.cells[column].mean)
-    honest = [line for line in there if not line.searched]
+    honest = [line for line in there if not line.tuned_on_deletion]
     masked = next((c.name for c in table.columns if c.metric == "aopc" and c.plan == MASKED), None)
-    best = next(line for line in there if not line.searched or not honest or _leads(line, honest, masked))
+    best = next(line for line in there if not line.tuned_on_deletion or not honest or _leads(line, honest, masked))
     found = best.cells[column]
     why = f"{best.method} has the highest {title}, {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}], in {origin}"
     passed = [line.method for line in there[: there.index(best)]]
     if passed:
-        why += f"; higher, but searched on deletions, and not known to lead by mask: {', '.join(passed)}"
-    return Choice(best.method, why)
+        why += f"; higher, but tuned on deletions, and not known to lead by mask: {', '.join(passed)}"
+    return BestMethod(best.method, why)
 
 
 def _is_main(column: Column, metric: str) -> bool:

@@ -13,35 +13,35 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from whichtoken.data import check_texts, file_rows
+from whichtoken.data.examples import check_texts, file_rows
 from whichtoken.decode import fits
 from whichtoken.errors import BadInput
 from whichtoken.models import Document
 from whichtoken.tasks import Task
 
-Inputs = tuple[str, ...]
+InputKey = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class GivenScores:
+class ExternalScores:
     scores: tuple[float, ...]  # one for each token that the model sees; 0 at special tokens that have none
     where: str  # they were found
     label: str | None = None
-    searched: bool = False
+    tuned_on_deletion: bool = False
     revision: str | None = None  # of the model
 
 
-Given = Mapping[Inputs, Mapping[str, GivenScores]]
+External = Mapping[InputKey, Mapping[str, ExternalScores]]
 
 
-def key_of(item: Any) -> Inputs:
+def key_of(item: Any) -> InputKey:
     """By what an input is known in such a file."""
     return tuple(item) if isinstance(item, tuple | list) else (str(item),)
 
 
-def read_given(path: Path, task: Task) -> dict[Inputs, dict[str, GivenScores]]:
+def read_external_scores(path: Path, task: Task) -> dict[InputKey, dict[str, ExternalScores]]:
     """By text and method; BadInput names the file and line."""
-    found: dict[Inputs, dict[str, GivenScores]] = {}
+    found: dict[InputKey, dict[str, ExternalScores]] = {}
     for number, row in file_rows(path):
         where = f"{path}, line {number}"
         texts = check_texts(row.get("texts", row.get("text")), where)
@@ -50,11 +50,11 @@ def read_given(path: Path, task: Task) -> dict[Inputs, dict[str, GivenScores]]:
             raise BadInput(f'{where}: no name of a method; give "method"')
         if name in found.setdefault(texts, {}):
             raise BadInput(f"{where}: {name} has scored this text before; give each text once for each method")
-        if not isinstance(row.get("searched", False), bool):
-            raise BadInput(f"{where}: searched is {row['searched']!r:.40}; expected true or false")
+        if not isinstance(row.get("tuned_on_deletion", False), bool):
+            raise BadInput(f"{where}: tuned_on_deletion is {row['tuned_on_deletion']!r:.40}; expected true or false")
         scores = _scores(row, task.encode([texts], task.bench_long, 0)[0], where)
-        about = row.get("label"), row.get("searched", False), row.get("revision")
-        found[texts][name] = GivenScores(scores, where, *about)
+        about = row.get("label"), row.get("tuned_on_deletion", False), row.get("revision")
+        found[texts][name] = ExternalScores(scores, where, *about)
     if not found:
         raise BadInput(f"{path} has no attributions")
     names = {name for methods in found.values() for name in methods}

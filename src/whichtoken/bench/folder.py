@@ -14,7 +14,7 @@ from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.render.bench_table import markdown
 from whichtoken.tables import BenchTable
 
-SCHEMA = 2
+SCHEMA = 3
 SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
 
 
@@ -87,20 +87,20 @@ def _figures(table: BenchTable, folder: Path) -> None:
     """Where matplotlib is installed; the report says it if it is not."""
     if find_spec("matplotlib") is None:
         return
-    from whichtoken.render.charts import plot_agreement, plot_curves
+    from whichtoken.render import charts
 
     if table.trends:
-        plot_curves(table, folder / "curves.png")
+        charts.curves(table, folder / "curves.png")
     if table.agreement is not None:
-        plot_agreement(table.agreement, folder / "agreement.png")
+        charts.agreement(table.agreement, folder / "agreement.png")
 
 
 def draw_variants(table: BenchTable, folder: Path) -> None:
     """The first column, variant by variant, where matplotlib is installed."""
     if find_spec("matplotlib") is not None:
-        from whichtoken.render.charts import plot_variants
+        from whichtoken.render import charts
 
-        plot_variants(table, table.columns[0].name, folder / "variants.png")
+        charts.variants(table, table.columns[0].name, folder / "variants.png")
 
 
 def check_tools() -> None:
@@ -132,7 +132,7 @@ def _about(one: InputResult, name: str, result: MethodResult) -> dict[str, Any]:
         "n_tokens": one.n_tokens,
         "n_cut": one.n_cut,
         "method": name,
-        "searched": result.searched,
+        "tuned_on_deletion": result.tuned_on_deletion,
         **result.values,
         **({} if truth is None else {"length": truth.n_tokens, "cut_off": truth.cut_off, "right": truth.right}),
         "seconds": result.seconds,

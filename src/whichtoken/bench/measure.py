@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whichtoken._explain import explain_with
-from whichtoken.bench.external import Given, GivenScores, key_of
-from whichtoken.bench.metrics import METRICS, Seen
-from whichtoken.bench.protocol import Protocol
+from whichtoken.bench._protocol import Protocol
+from whichtoken.bench.external import External, ExternalScores, key_of
+from whichtoken.bench.metrics import METRICS, ScoredInput
 from whichtoken.bench.results import InputResult, MethodResult, Part, PlanResult, Truth
 from whichtoken.core.registry import method
 from whichtoken.core.trace import Method
@@ -41,7 +41,7 @@ class Bench:
     task: Task
     methods: Mapping[str, Method]
     protocol: Protocol
-    given: Given = field(default_factory=dict)  # scores made elsewhere
+    given: External = field(default_factory=dict)  # scores made elsewhere
 
 
 def measure(bench: Bench, items: Sequence[Item]) -> Part:
@@ -78,7 +78,7 @@ def explain_items(bench: Bench, items: Sequence[Item], cache: LogitCache) -> lis
     ]
 
 
-def _laid_on(own: Results, name: str, given: GivenScores) -> Attribution:
+def _laid_on(own: Results, name: str, given: ExternalScores) -> Attribution:
     """Scores made elsewhere, of the same input and class as those made here."""
     model = next(iter(own.values()))
     if given.label not in (None, model.label):
@@ -92,7 +92,7 @@ def _laid_on(own: Results, name: str, given: GivenScores) -> Attribution:
         method=name,
         settings={"from": given.where},
         scores=given.scores,
-        searched=given.searched,
+        tuned_on_deletion=given.tuned_on_deletion,
         details={},
     )
 
@@ -140,7 +140,7 @@ def _measured(bench: Bench, item: Item, explained: _Explained, cache: LogitCache
     curves = degrade_input(opened, list(results.values()), plans) if opened is not None else []
     methods = {
         name: MethodResult(
-            searched=attribution.searched,
+            tuned_on_deletion=attribution.tuned_on_deletion,
             seconds=attribution.seconds if name in bench.methods else None,
             evaluations=attribution.evaluations if name in bench.methods else None,
             values=_values(bench, item, attribution, explained.other.get(name)),
@@ -169,7 +169,7 @@ def _measured(bench: Bench, item: Item, explained: _Explained, cache: LogitCache
 
 def _values(bench: Bench, item: Item, own: Attribution, other: Attribution | None) -> dict[str, float]:
     positions = item.gold.positions if item.gold is not None and item.gold.positions else None
-    seen = Seen(own, other, lambda of: _unit_scores(bench.task, of), positions, bench.protocol.k)
+    seen = ScoredInput(own, other, lambda of: _unit_scores(bench.task, of), positions, bench.protocol.k)
     found = {name: METRICS[name].value(seen) for name in bench.protocol.metrics or ()}
     return {name: value for name, value in found.items() if value is not None}
 

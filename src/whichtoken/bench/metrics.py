@@ -14,7 +14,7 @@ from whichtoken.bench.stats import Cells, cells_of, interval, tested
 from whichtoken.metrics.curves import aopc, auc, log_odds, normalised
 from whichtoken.metrics.ranks import kendall, precision_at_k, recall_at_k
 from whichtoken.records import Attribution, Curve, Plan
-from whichtoken.tables import Cell, Column
+from whichtoken.tables import Column, Estimate
 
 ROUNDING = 1e-6  # of probabilities in single precision
 ORDER_WORDS = {"morf": "highest first", "lerf": "lowest first", "random": "in random order"}
@@ -26,7 +26,7 @@ Columns: TypeAlias = Iterable[tuple[Column, Cells]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ScoredInput:
     """What a metric may look at beside the scores of one method."""
 
     own: Attribution
@@ -36,7 +36,7 @@ class Seen:
     k: int  # how many of the highest count
 
 
-class Metric(Protocol):
+class BenchMetric(Protocol):
     """One name, and the columns that it gives."""
 
     on_curves: bool = False  # it is measured on curves, which therefore must be drawn
@@ -44,7 +44,7 @@ class Metric(Protocol):
     needs_truth: bool = False
     eraser: str = ""  # the order of the ERASER curve that it is measured on
 
-    def value(self, seen: Seen) -> float | None:
+    def value(self, seen: ScoredInput) -> float | None:
         """What is measured of the scores themselves, and kept; None: nothing."""
         return None
 
@@ -54,7 +54,7 @@ class Metric(Protocol):
 
 
 @dataclass(frozen=True)
-class CurveMetric(Metric):
+class CurveMetric(BenchMetric):
     """The mean over inputs of a function of their curves, for each plan."""
 
     title: str
@@ -96,13 +96,13 @@ class NormalisedAopc(CurveMetric):
 
 
 @dataclass(frozen=True)
-class BetweenClasses(Metric):
+class BetweenClasses(BenchMetric):
     """A rank correlation between the explanations of the explained class and the next one."""
 
     about: str = "Kendall's tau-b of the scores, between the explanations of the explained class and the next one"
     between_classes: bool = True
 
-    def value(self, seen: Seen) -> float | None:
+    def value(self, seen: ScoredInput) -> float | None:
         """None where there is nothing to compare: a constant ranks nothing, and 0 would read as if classes differed."""
         return None if seen.other is None else _tau(seen.units(seen.own), seen.units(seen.other))
 
@@ -114,7 +114,7 @@ class BetweenClasses(Metric):
 
 
 @dataclass(frozen=True)
-class Agreement(Metric):
+class AgreementMetric(BenchMetric):
     """Between methods: a table of its own, and no column."""
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
@@ -122,7 +122,7 @@ class Agreement(Metric):
 
 
 @dataclass(frozen=True)
-class Precision(Metric):
+class Precision(BenchMetric):
     """How many tokens of the true answer are among the k highest.
 
     `precision@k` is the mean count, as AttCAT reports it; `share@k` is all counts together by all lengths together,
@@ -131,7 +131,7 @@ class Precision(Metric):
 
     needs_truth: bool = True
 
-    def value(self, seen: Seen) -> float | None:
+    def value(self, seen: ScoredInput) -> float | None:
         return None if seen.truth is None else float(precision_at_k(seen.own.scores, seen.truth, seen.k))
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
@@ -155,14 +155,14 @@ class Precision(Metric):
         yield column, tested(column, counts, cells)
 
 
-def share_cell(counts: Sequence[int], lengths: Sequence[int]) -> Cell:
+def share_cell(counts: Sequence[int], lengths: Sequence[int]) -> Estimate:
     """The ratio of the sums; its interval comes from drawing inputs, each with its count and its length."""
     pairs = np.array([counts, lengths], dtype=np.float64).T
     low, high = interval(pairs, lambda means: means[:, 0] / means[:, 1])
-    return Cell(recall_at_k(counts, lengths), low, high, len(counts))
+    return Estimate(recall_at_k(counts, lengths), low, high, len(counts))
 
 
-METRICS: dict[str, Metric] = {
+METRICS: dict[str, BenchMetric] = {
     "aopc": CurveMetric("AOPC", "mean drop of the probability over the steps", UP, aopc, steps="aopc"),
     "log-odds": CurveMetric("log-odds", "mean of ln(p / p0) over the steps", DOWN, log_odds, steps="log-odds"),
     "auc": CurveMetric("AUC", "area under the probability curve", DOWN, auc),
@@ -187,12 +187,12 @@ METRICS: dict[str, Metric] = {
         eraser="lerf",
     ),
     "kendall": BetweenClasses(),
-    "agreement": Agreement(),
+    "agreement": AgreementMetric(),
     "precision": Precision(),
 }
 
 
-def register_metric(name: str, metric: Metric) -> None:
+def register_metric(name: str, metric: BenchMetric) -> None:
     METRICS[name] = metric
 
 

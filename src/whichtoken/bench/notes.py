@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from whichtoken.bench._protocol import Protocol
 from whichtoken.bench.metrics import METRICS, found_by_methods
-from whichtoken.bench.protocol import Protocol
 from whichtoken.bench.results import InputResult, Part
 from whichtoken.core.removal_steps import grid_of
 from whichtoken.tables import BenchTable
@@ -118,11 +118,11 @@ def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
         f"Mean over {unit}s and 95 % bootstrap interval. p: sign-flip test against the best of the column on the same "
         f"{unit}s, corrected for the number of methods (Holm)."
     )
-    if any(line.searched for line in table.lines):
+    if any(line.tuned_on_deletion for line in table.lines):
         yield (
-            "* searched: the method looked at deletion curves (nine steps of its own) while it made its scores, so "
-            "measures by deletion flatter it; measures by mask it did not look at. refined-noise is the control: the "
-            "same search, on noise."
+            "* tuned on deletion: the method looked at deletion curves (nine steps of its own) while it made its "
+            "scores, so measures by deletion flatter it; measures by mask it did not look at. refined-noise is the "
+            "control: the same search, on noise."
         )
     bounded = [one for one in run.inputs if any(held.lower is not None for held in one.plans)]
     if bounded:

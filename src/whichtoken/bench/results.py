@@ -14,7 +14,7 @@ from whichtoken.targets import Class
 class MethodResult:
     """One method on one input."""
 
-    searched: bool
+    tuned_on_deletion: bool
     seconds: float | None  # not known of scores made elsewhere
     evaluations: float | None
     values: Mapping[str, float]  # what metrics measured of the scores themselves, by metric

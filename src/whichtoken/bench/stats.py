@@ -7,21 +7,21 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.tables import Cell, Column
+from whichtoken.tables import Column, Estimate
 
 RESAMPLES = 2000
 SEED = 0
 
 Floats = NDArray[np.float64]
 Values: TypeAlias = Mapping[str, Mapping[int, float]]  # by method, then by input
-Cells: TypeAlias = Mapping[str, Cell]  # by method
+Cells: TypeAlias = Mapping[str, Estimate]  # by method
 
 
-def cell(values: Sequence[float]) -> Cell:
+def cell(values: Sequence[float]) -> Estimate:
     """Mean and 95 % percentile bootstrap interval."""
     found = np.asarray(values, dtype=np.float64)
     low, high = interval(found)
-    return Cell(float(found.mean()), low, high, len(found))
+    return Estimate(float(found.mean()), low, high, len(found))
 
 
 def interval(values: Floats, of: Callable[[Floats], Floats] | None = None) -> tuple[float, float]:

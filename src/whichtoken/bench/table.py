@@ -24,22 +24,22 @@ def summarise(inputs: Sequence[InputResult], metrics: Sequence[str], unit: str, 
         found += METRICS[name].columns(name, inputs, k)
     seconds = by_method(inputs, lambda one, method: one.methods[method].seconds)
     found += costs(seconds, by_method(inputs, lambda one, method: one.methods[method].evaluations), unit)
-    lines = lines_of(found, {m: any(one.methods[m].searched for one in inputs) for m in inputs[0].methods})
+    lines = lines_of(found, {m: any(one.methods[m].tuned_on_deletion for one in inputs) for m in inputs[0].methods})
     columns = [_flattered(column, lines) for column, _ in found]
     trends = tuple(_trends(inputs, metrics))
     return BenchTable("", (), tuple(columns), tuple(lines), trends, (), _agreement(inputs, lines), unit)
 
 
-def lines_of(found: Sequence[Found], searched: Mapping[str, bool]) -> list[Line]:
-    """One for each method, the best of the first column first. `searched`: by method."""
+def lines_of(found: Sequence[Found], tuned_on_deletion: Mapping[str, bool]) -> list[Line]:
+    """One for each method, the best of the first column first. `tuned_on_deletion`: by method."""
     lines = [
         Line(
             method=m,
-            searched=searched[m],
+            tuned_on_deletion=tuned_on_deletion[m],
             control=m.split("(")[0].split("@")[0].strip() in CONTROLS,
             cells={column.name: cells[m] for column, cells in found if m in cells},
         )
-        for m in searched
+        for m in tuned_on_deletion
     ]
     first = found[0][0]
     sign = -1 if first.better == "higher" else 1
@@ -48,7 +48,7 @@ def lines_of(found: Sequence[Found], searched: Mapping[str, bool]) -> list[Line]
 
 def _flattered(column: Column, lines: Iterable[Line]) -> Column:
     deletion = column.plan is not None and column.plan.perturbation == "delete"
-    return replace(column, flattered=deletion and any(line.searched for line in lines))
+    return replace(column, flattered=deletion and any(line.tuned_on_deletion for line in lines))
 
 
 def costs(seconds: Values, evaluations: Values, unit: str) -> Iterable[Found]:

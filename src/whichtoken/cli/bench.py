@@ -1,24 +1,116 @@
-"""The command `bench`: from words to a benchmark, and from its table to an exit code."""
+"""The command `bench`: from options to a benchmark, and from its table to an exit code."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from whichtoken.cli.inputs import built_methods
-from whichtoken.decode import decode
-from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
+from whichtoken.cli.options import Columns, Heads, Model, References, Settings, print_list
+from whichtoken.cli.subject import open_subject, say
+from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.render.terminal import bench_view
 from whichtoken.tables import BenchTable, in_order
 
 if TYPE_CHECKING:
-    from whichtoken.bench.protocol import Protocol
+    from whichtoken.bench._protocol import Protocol
     from whichtoken.models import Subject
     from whichtoken.tasks import Task
 
 
 OWN = "random (whichtoken)"
 OF_CURVES = {"perturbations": "--perturbation", "orders": "--order", "grids": "--grid", "level": "--level"}
+
+
+def bench(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="csv, tsv, jsonl, parquet or txt; questions in SQuAD's json; a folder of images."),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="texts, qa or images; an error if the model is for another.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the results; a run goes on there.")] = None,
+    model: Model = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", help="Names, separated by commas; or all. By default all but the most expensive."),
+    ] = None,
+    settings: Settings = None,
+    metrics: Annotated[str | None, typer.Option("--metrics", help="Names, separated by commas.")] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", help="recommended, or as a paper: contrast-cat, attcat, mask-lrp.")
+    ] = "recommended",
+    perturbation: Annotated[
+        str | None, typer.Option("--perturbation", help="delete, mask, pad; of images black, mean.")
+    ] = None,
+    order: Annotated[str | None, typer.Option("--order", help="morf, lerf, random.")] = None,
+    grid: Annotated[str | None, typer.Option("--grid", help="tenths, twentieths, all.")] = None,
+    level: Annotated[
+        str | None, typer.Option("--level", help="Remove by token (a patch of an image), word or pixel.")
+    ] = None,
+    min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Leave shorter inputs out.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Of qa: how many of the highest tokens count; 20.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", help="Number of inputs; by default all.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the sample.")] = None,
+    column: Columns = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
+    references: References = None,
+    heads: Heads = None,
+    controls: Annotated[
+        bool, typer.Option(help="Also measure random and, where words are deleted, refined-noise.")
+    ] = True,
+    ablation: Annotated[
+        str | None, typer.Option("--ablation", help="Variants of one method instead; see the documentation.")
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option("--train", help="Texts with labels, for ablations that build libraries.")
+    ] = None,
+    attributions: Annotated[
+        Path | None, typer.Option("--attributions", help="Also scores made elsewhere, as JSON lines.")
+    ] = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option("--fail-under", metavar="METRIC=VALUE", help="Exit 1 if a method is worse; repeatable."),
+    ] = None,
+) -> None:
+    asked = {"metrics": metrics, "perturbations": perturbation, "orders": order, "grids": grid, "level": level}
+    more = {"min_tokens": min_tokens, "k": k, "sample": sample, "seed": seed}
+    paths = [None if path is None else str(path) for path in (data, references, heads, train, attributions)]
+    call = BenchCall(
+        data=paths[0],
+        column=tuple(column or ()),
+        label=label,
+        model=model,
+        references=paths[1],
+        heads=paths[2],
+        methods=methods,
+        settings=tuple(settings or ()),
+        protocol=protocol,
+        changes=changes_of({**asked, **more}),
+        controls=controls,
+        ablation=ablation,
+        train=paths[3],
+        attributions=paths[4],
+        task=task,
+    )
+    checks = gates(fail_under or [], call.metrics())  # a wrong word should not wait for the model
+    if out is not None:
+        from whichtoken.bench.folder import check_tools
+
+        check_tools()
+    table = benchmark(call, open_subject(model, references, heads), out, checks)
+    print_list(bench_view(table))
+    if out is not None:
+        say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
+    failed = [line for gate in checks for line in gate.failures(table)]
+    for line in failed:
+        say(line)
+    if failed:
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
@@ -58,7 +150,7 @@ class BenchCall:
             raise UsageError(f"{', '.join(named)}: {self.data} has no columns; leave that out")
 
     def made(self) -> "Protocol":
-        from whichtoken.bench.protocol import protocol
+        from whichtoken.bench._protocol import protocol
 
         return protocol(self.protocol, **self.changes)
 
@@ -77,48 +169,28 @@ class BenchCall:
         return {"call": {**made, "changes": changes}}
 
 
-def call_from(path: Path, sample: int | None) -> BenchCall:
-    """That of a `spec.json`, to make the same benchmark again."""
-    from whichtoken.bench.folder import read_spec
-
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
-    spec = read_spec(path)
-    call = spec.get("call")
-    if not isinstance(call, dict):
-        raise BadArtifact(
-            f"{path} was not written by `whichtoken bench`, so the paths of model and texts are not in it"
-        )
-    size = spec.get("sample") if sample is None else sample
-    try:
-        found = decode(BenchCall, call, defaults=True)
-    except BadArtifact as error:
-        raise BadArtifact(f"{path} holds no call of `whichtoken bench`: {error}") from error
-    return found if size is None else replace(found, changes={**found.changes, "sample": size})
-
-
 def benchmark(call: BenchCall, subject: "Subject", out: Path | None, checks: "Sequence[Gate]" = ()) -> BenchTable:
     """`checks`: what the table will have to pass."""
-    from whichtoken.bench.external import read_given
+    from whichtoken.bench._run import gather, prepare, run_sample
+    from whichtoken.bench.external import read_external_scores
     from whichtoken.bench.folder import Folder, draw_variants
-    from whichtoken.bench.run import gather, prepare, run
-    from whichtoken.tasks import Example, task_for
+    from whichtoken.tasks import BenchInput, task_for
 
     task = task_for(subject)
     _check_task(call, task)
     how = call.made()
     _check_effect(call, how.suited_to(task), checks)
-    given = {} if call.attributions is None else read_given(Path(call.attributions), task)
+    given = {} if call.attributions is None else read_external_scores(Path(call.attributions), task)
     names = {name for of_text in given.values() for name in of_text}
     methods = chosen(call, subject, names)
     if twice := sorted(names & methods.keys()):
         raise UsageError(f"{', '.join(twice)}: measured here and scored in {call.attributions}; rename it there")
     bench = prepare(subject, methods, how, given)
     if call.data is None:
-        examples: Any = [Example(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(given)]
+        examples: Any = [BenchInput(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(given)]
     else:
         examples = bench.task.examples(call.data, call.label, list(call.column) or None)
-    table = run(bench, gather(bench, examples, given or None), Folder.at(out), call.origin())
+    table = run_sample(bench, gather(bench, examples, given or None), Folder.at(out), call.origin())
     if call.ablation is None:
         return table
     ordered = in_order(table, list(methods))

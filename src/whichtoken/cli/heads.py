@@ -9,9 +9,9 @@ import typer
 
 import whichtoken
 from whichtoken.atomic_write import check_writable
-from whichtoken.cli import answers
 from whichtoken.cli.inputs import parsed_settings
 from whichtoken.cli.options import DEBUG, Model, Settings, print_list
+from whichtoken.cli.subject import NO_HEADS, open_subject, say
 from whichtoken.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def rule_settings(words: Sequence[str]) -> dict[str, object]:
 
 def shipped() -> "HeadMask":
     """That of the model that comes with whichtoken."""
-    from whichtoken.heads import read_heads
+    from whichtoken.heads.store import read
     from whichtoken.models.loading import DEFAULT, DEFAULT_HEADS
 
-    return read_heads(DEFAULT / DEFAULT_HEADS)
+    return read(DEFAULT / DEFAULT_HEADS)
 
 
 @heads_app.command("build", epilog=DEBUG, help="Read where heads point in a parsed corpus; choose those that qualify.")
@@ -88,9 +88,9 @@ def heads_build(
     corpus, chosen = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
     check_writable(out)
     sentences = corpus.sentences()
-    mask = whichtoken.build_heads(answers.opened(model, None), sentences, corpus=corpus.name, out=out, **chosen)
+    mask = whichtoken.heads.build(open_subject(model, None), sentences, corpus=corpus.name, out=out, **chosen)
     _show_heads(mask)
-    answers.say(f"written to {out}; use it with --heads {out}")
+    say(f"written to {out}; use it with --heads {out}")
 
 
 @heads_app.command("show", epilog=DEBUG, help="What a head mask holds; by default that of the default model.")
@@ -98,17 +98,17 @@ def heads_show(
     file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Picture to write: png, svg or pdf.")] = None,
 ) -> None:
-    from whichtoken.heads import read_heads
+    from whichtoken.heads.store import read
 
-    mask = shipped() if file is None else read_heads(file)
+    mask = shipped() if file is None else read(file)
     if out is not None:
-        whichtoken.plot_heads(mask, out)
+        whichtoken.plot.heads(mask, out)
     _show_heads(mask)
 
 
-def _show_heads(mask: "whichtoken.HeadMask") -> None:
+def _show_heads(mask: "whichtoken.heads.HeadMask") -> None:
     from whichtoken.render.terminal import heads_view
 
     print_list(heads_view(mask))
     if not mask.n_selected:
-        answers.say(answers.NO_HEADS)
+        say(NO_HEADS)

@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from whichtoken.data import check_texts, decoded, read_examples
+from whichtoken.data.examples import check_texts, decoded, read_examples
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
 
 
 @dataclass(frozen=True)
-class Given:
+class CommandInputs:
     """Inputs, counted and checked, and read again when they are needed: a file need not fit in memory."""
 
     read: Callable[[], Iterator[Any]]
@@ -35,7 +35,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Words:
+class TypedInputs:
     """What a command was given to explain, as it was typed."""
 
     texts: Sequence[str] = ()
@@ -46,7 +46,7 @@ class Words:
     question: str | None = None
     context: str | None = None
 
-    def gather(self) -> Given:
+    def gather(self) -> CommandInputs:
         """One kind of input, of which every one is checked before any work."""
         texts = [*self.texts, *([self.pair] if self.pair is not None else []), *self.columns]
         if self.question is not None or self.context is not None:
@@ -56,7 +56,7 @@ class Words:
         return gather(self.texts, self.pair, self.file, self.columns)
 
 
-def gather_question(question: str | None, context: str | None, texts: Sequence[object]) -> Given:
+def gather_question(question: str | None, context: str | None, texts: Sequence[object]) -> CommandInputs:
     """`texts`: whatever else was given, which must be nothing."""
     if question is None or context is None:
         lacking = "--question" if question is None else "--context"
@@ -65,33 +65,33 @@ def gather_question(question: str | None, context: str | None, texts: Sequence[o
         raise UsageError("--question was given, and texts too; explain one kind at a time")
     whole = "\n".join(_standard_input()) if context == "-" else context
     pair = check_texts((question, whole), "the question")
-    return Given(lambda: iter([pair]), 1, lambda i: "the question", "question")
+    return CommandInputs(lambda: iter([pair]), 1, lambda i: "the question", "question")
 
 
-def gather_images(images: Sequence[Path], texts: Sequence[object]) -> Given:
+def gather_images(images: Sequence[Path], texts: Sequence[object]) -> CommandInputs:
     """`texts`: whatever else was given, which must be nothing."""
     if any(texts):
         raise UsageError("--image was given, and texts too; explain one kind at a time")
     for path in images:
         if not path.is_file():
             raise BadInput(f"there is no file {path}; --image takes the file of one image, and can be repeated")
-    return Given(lambda: iter(images), len(images), lambda i: str(images[i]), "images", images)
+    return CommandInputs(lambda: iter(images), len(images), lambda i: str(images[i]), "images", images)
 
 
-def check_against(against: str | None, given: Given) -> None:
+def check_against(against: str | None, given: CommandInputs) -> None:
     """A contrast is between two labels; an error now rather than after the model is loaded."""
     if against is not None and given.keyword == "question":
         raise UsageError("--against compares two labels, and answers to a question have none; leave it out")
 
 
-def check_apart(out: Path | None, given: Given) -> None:
+def check_apart(out: Path | None, given: CommandInputs) -> None:
     """What is read must not be written over."""
     for path in given.files:
         if out is not None and out.exists() and path.exists() and out.samefile(path):
             raise UsageError(f"--out {out} is the file of the texts or of an image; give another name")
 
 
-def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> Given:
+def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> CommandInputs:
     """From exactly one of arguments, standard input (`-`) and a file. Every text is checked before any work."""
     if bool(texts) == (file is not None):
         raise UsageError("give texts, or - for standard input, or --file FILE; one of them")
@@ -111,10 +111,10 @@ def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: S
     else:
         where = "text"
     held = [check_texts((text,) if pair is None else (text, pair), f"{where} {i}") for i, text in enumerate(texts, 1)]
-    return Given(lambda: iter(held), len(held), lambda i: f"{where} {i + 1}")
+    return CommandInputs(lambda: iter(held), len(held), lambda i: f"{where} {i + 1}")
 
 
-def _from_file(file: Path, columns: Sequence[str]) -> Given:
+def _from_file(file: Path, columns: Sequence[str]) -> CommandInputs:
     def read() -> Iterator[tuple[str, ...]]:
         for example in read_examples(file, columns=list(columns) or None):
             yield check_texts(example.texts, example.where)
@@ -126,7 +126,7 @@ def _from_file(file: Path, columns: Sequence[str]) -> Given:
     def where(index: int) -> str:
         return next(islice(read_examples(file, columns=list(columns) or None), index, None)).where
 
-    return Given(read, count, where, files=[file])
+    return CommandInputs(read, count, where, files=[file])
 
 
 def _standard_input() -> Iterator[str]:

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from whichtoken.cli.outputs import FORMATS
+from whichtoken.render.rows import Look
 
 LINE = 200  # characters
 DEBUG = "An error is one line; add --debug to see where it comes from."
@@ -54,3 +55,7 @@ def print_list(shown: RenderableType) -> None:
     """A pipe has no width, so lines stay whole."""
     console = Console()
     (console if console.is_terminal else Console(width=LINE)).print(shown)
+
+
+def make_look(level: str, differences: bool, numbers: bool, how: str = "bilinear") -> Look:
+    return Look(level, differences, numbers, how=how)  # type: ignore[arg-type]  # Look says what is allowed

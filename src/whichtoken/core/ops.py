@@ -113,13 +113,6 @@ def relevance_rollout(
     return product_row([normalise_rows(f) for f in factors] if rolling == "normalised" else factors, readout)
 
 
-def drop_self(
-    scores: Float[Tensor, "batch token"], readout: Float[Tensor, "batch token"]
-) -> Float[Tensor, "batch token"]:
-    """Set the score of the read-out position itself to 0; a mean read-out has no such position."""
-    return scores.masked_fill(readout == 1, 0)
-
-
 def read_rows(trace: Trace, rows: Rows) -> Float[Tensor, "batch token"]:
     """Weights of the rows of a query-key matrix that are read: the read-out row, or the mean of all."""
     if rows == "readout":

@@ -1,13 +1,13 @@
 """Methods by name: registering, finding, and building them from presets and settings."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from whichtoken.core.trace import Method
 from whichtoken.errors import BadSetting, UnknownName, UsageError
-from whichtoken.settings import build, check_settings
+from whichtoken.settings import Presets, check_settings, make_settings
 
 ENTRY_POINTS = "whichtoken.methods"  # group in which other packages name modules that register methods
 
@@ -15,11 +15,16 @@ _methods: dict[str, type[Method]] = {}
 _M = TypeVar("_M", bound=type[Method])
 
 
-def register(method: _M) -> _M:
-    """Class decorator: make the method known under its `name`."""
-    if _methods.setdefault(method.name, method) is not method:
-        raise UsageError(f"method {method.name!r} is registered already, by {_methods[method.name]!r}")
-    return method
+def register(name: str, *, paper: str, presets: Presets | None = None) -> Callable[[_M], _M]:
+    """Class decorator: make a method known under `name`. `presets`: settings that differ from the defaults, by name."""
+
+    def add(method: _M) -> _M:
+        method.name, method.paper, method.presets = name, paper, presets or {}
+        if _methods.setdefault(name, method) is not method:
+            raise UsageError(f"method {name!r} is registered already, by {_methods[name]!r}")
+        return method
+
+    return add
 
 
 def method_names() -> tuple[str, ...]:
@@ -38,7 +43,7 @@ def find(name: str) -> type[Method]:
 def method(name: str, preset: str | None = None, **settings: Any) -> Method:
     """Build a method: `method("attcat", preset="repo", mask_special=False)`. Settings win over the preset."""
     cls = find(name)
-    return build(cls, name, cls.presets, preset, settings)
+    return make_settings(cls, name, cls.presets, preset, settings)
 
 
 def parse(text: str, **settings: Any) -> Method:

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.errors import UndeclaredSite
-from whichtoken.heads import HeadMask
+from whichtoken.heads.mask import HeadMask
 from whichtoken.lrp import RuleSet
-from whichtoken.references import ReferenceLibrary
+from whichtoken.references.library import ReferenceLibrary
 
 
 class Site(StrEnum):
@@ -188,15 +188,15 @@ class Method(Protocol):
     """A frozen dataclass of settings whose call is a pure function of a trace."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    name: ClassVar[str]
-    paper: ClassVar[str]
+    name: ClassVar[str] = ""  # `register` sets these three
+    paper: ClassVar[str] = ""
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs: ...
 
     @property
-    def searched(self) -> bool:
+    def tuned_on_deletion(self) -> bool:
         """It looked at the deletion curve that it may later be judged by."""
         return Ask.DELETIONS in self.needs.asks
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whichtoken.data import decoded
+from whichtoken.data.examples import decoded
 from whichtoken.errors import BadInput
 from whichtoken.heads.sentence import Parsed, Sentence
 from whichtoken.words import Span

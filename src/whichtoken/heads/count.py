@@ -43,7 +43,7 @@ def kept(words: Words, window: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 @dataclass
-class Tally:
+class HeadCounts:
     """What was counted so far. A sentence at a time: nothing of it is kept but counts."""
 
     rule: HeadRule

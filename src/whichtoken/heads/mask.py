@@ -46,7 +46,7 @@ class HeadStatistics:
 
 
 @dataclass(frozen=True)
-class Reason:
+class HeadEvidence:
     """Why a head qualifies: what it points to, how often, and how often was needed."""
 
     layer: int
@@ -58,7 +58,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class HeadMask:
-    """Made by `build_heads` for one model; heads are counted by layer, then by head. Equal masks have equal hashes."""
+    """Made by `heads.build` for one model; heads are counted by layer, then by head. Equal masks have equal hashes."""
 
     model: str
     fingerprint: str  # of the model
@@ -66,7 +66,7 @@ class HeadMask:
     rule: HeadRule
     syntactic: Counts  # for how many relations a head qualifies
     positional: Counts  # for how many relative positions
-    added: Flags  # heads that are selected with no such reason, by `random_heads`, `corrupt_heads` or `all_heads`
+    added: Flags  # heads that are selected with no such reason, by `random_mask`, `corrupt_mask` or `all_heads`
     statistics: HeadStatistics | None = field(default=None, repr=False)  # None where nothing was measured
 
     @property
@@ -108,7 +108,7 @@ class HeadMask:
         said = f"{self.n_selected} of {total} ({reasons if self.origin == 'measured' else self.origin})"
         return f"heads of {self.model}: {said}, sha {self.digest}"
 
-    def reasons(self) -> tuple[Reason, ...]:
+    def reasons(self) -> tuple[HeadEvidence, ...]:
         """Of heads that are syntactic or positional; of several positions of one head only the most frequent."""
         found = self.statistics
         if found is None:
@@ -117,20 +117,20 @@ class HeadMask:
         for layer, head in ((layer, head) for layer in range(self.n_layers) for head in range(self.n_heads)):
             if self.syntactic[layer][head]:
                 reasons += [
-                    Reason(layer, head, relation.name, relation.shares[layer][head], needed)
+                    HeadEvidence(layer, head, relation.name, relation.shares[layer][head], needed)
                     for relation in found.relations
                     if relation.n_measured >= self.rule.min_count
                     and relation.shares[layer][head] > (needed := relation.position_share + self.rule.syntactic)
                 ]
             if self.positional[layer][head]:
                 offset, share = found.offsets[layer][head], found.offset_shares[layer][head]
-                reasons.append(Reason(layer, head, f"position {offset:+d}", share, self.rule.positional))
+                reasons.append(HeadEvidence(layer, head, f"position {offset:+d}", share, self.rule.positional))
         return tuple(reasons)
 
     def check_model(self, title: str, fingerprint: str, n_layers: int, n_heads: int) -> None:
         """LibraryMismatch if it was made for another model."""
         made = f"this head mask was made for {self.model}"
-        fix = "build one for this model: wt.build_heads(subject, sentences)"
+        fix = "build one for this model: wt.heads.build(subject, sentences)"
         if (n_layers, n_heads) != (self.n_layers, self.n_heads):
             raise LibraryMismatch(
                 f"{made} with {self.n_layers} layers of {self.n_heads} heads; {title} has {n_layers} of {n_heads}; "
@@ -143,14 +143,14 @@ class HeadMask:
             )
 
 
-def random_heads(mask: HeadMask, seed: int = 0) -> HeadMask:
+def random_mask(mask: HeadMask, seed: int = 0) -> HeadMask:
     """As many heads as `mask` selects, drawn from all: the paper's control."""
     places = range(mask.n_layers * mask.n_heads)
     drawn = random.Random(_checked_seed(seed)).sample(places, mask.n_selected)
     return _with(_emptied(mask), f"random(seed={seed})", drawn)
 
 
-def corrupt_heads(mask: HeadMask, rate: float, seed: int = 0) -> HeadMask:
+def corrupt_mask(mask: HeadMask, rate: float, seed: int = 0) -> HeadMask:
     """Also this share of the heads that `mask` leaves out, rounded down: the paper's ablation. 1 gives all heads."""
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise BadSetting("rate", rate, "a share, 0 to 1")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class HeadRule:
-    """Settings of `build_heads`; the defaults are the paper's, but for `min_count`, which it does not have.
+    """Settings of `heads.build`; the defaults are the paper's, but for `min_count`, which it does not have.
 
     A head is syntactic for a relation if, from the first sub-word of a dependent, it points to the head word more often
     by `syntactic` than the relation's most frequent relative position occurs; a relation must occur `min_count` times.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from whichtoken.data import check_texts, read_examples
+from whichtoken.data.examples import check_texts, read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.heads.sentence import Parsed, Sentence
 

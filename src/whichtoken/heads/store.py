@@ -13,15 +13,15 @@ from whichtoken.heads.mask import HeadMask
 SCHEMA = 1  # raised when a field changes its meaning
 
 
-def save_heads(mask: HeadMask, path: str | Path) -> Path:
+def save(mask: HeadMask, path: str | Path) -> Path:
     """Written whole or not at all."""
     if not isinstance(mask, HeadMask):
         raise BadSetting("mask", type(mask).__name__, "a HeadMask; the path comes second")
     return write_whole(path, to_json(mask))
 
 
-def read_heads(path: str | Path) -> HeadMask:
-    """Any head mask, whatever its model; `load_heads` also checks that it fits."""
+def read(path: str | Path) -> HeadMask:
+    """Any head mask, whatever its model; `heads.load` also checks that it fits."""
     if not isinstance(path, str | Path):
         raise BadSetting("path", type(path).__name__, "the path of a stored head mask")
     where = Path(path).expanduser()

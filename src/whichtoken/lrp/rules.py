@@ -38,7 +38,7 @@ def applied(function: type[Function], *args: Any) -> Tensor:
     return function.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class _Pass(Function):
+class _PassThrough(Function):
     """What `compute` gives, relevance unchanged. (A tensor that is passed in would come out as a view.)"""
 
     @staticmethod
@@ -195,7 +195,7 @@ class _Activated(Function):
 
 def unchanged(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
     """Identity rule: norms, activations, softmax, and whatever has one input that counts."""
-    return applied(_Pass, x, lambda: operation(x.detach(), *args, **options))
+    return applied(_PassThrough, x, lambda: operation(x.detach(), *args, **options))
 
 
 def linear(operation: Operation, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -251,7 +251,7 @@ def divide_by_constant(operation: Operation, a: Any, b: Any) -> Tensor:
 def _with_constant(operation: Operation, a: Any, b: Any) -> Tensor:
     """One operand counts, the other is a mask, a scale or a table of positions."""
     plain = [x.detach() if isinstance(x, Tensor) else x for x in (a, b)]
-    return applied(_Pass, a if carries(a) else b, lambda: operation(*plain))
+    return applied(_PassThrough, a if carries(a) else b, lambda: operation(*plain))
 
 
 def total(operation: Operation, x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
@@ -298,7 +298,7 @@ def ratio(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor
     plain = x.detach()
     y = operation(plain, *args, **options)
     factor = y / (plain + ACTIVATION_EPSILON)
-    return applied(_Activated, applied(_Pass, x * factor, lambda: y))
+    return applied(_Activated, applied(_PassThrough, x * factor, lambda: y))
 
 
 def activated(operation: Operation, *args: Any, **options: Any) -> Tensor:
@@ -319,7 +319,7 @@ def layer_norm(
     deviation = (centred.detach().pow(2).mean(axes, keepdim=True) + eps).sqrt()
     scaled = centred / deviation
     scaled = scaled if weight is None else scaled * weight
-    return applied(_Pass, scaled, lambda: operation(x.detach(), normalized_shape, weight, bias, eps))
+    return applied(_PassThrough, scaled, lambda: operation(x.detach(), normalized_shape, weight, bias, eps))
 
 
 def rms_norm(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -330,4 +330,4 @@ def rms_norm(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Ten
     plain = x.detach()
     y = operation(plain, *args, **options)
     factor = torch.where(plain == 0, 0, y / plain)
-    return applied(_Pass, x * factor, lambda: y)
+    return applied(_PassThrough, x * factor, lambda: y)

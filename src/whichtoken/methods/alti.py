@@ -9,9 +9,7 @@ Where norms come first (GPT-2, Llama, ViT) no norm follows: T_ij = f_ij and y_i 
 whose shares all point away from y_i is 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,14 +22,10 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 AT_ONCE = 2**24  # numbers of f; all of it would be queries x keys x dim for each text
 
 
-@register
+@register("alti", paper="Ferrando et al., EMNLP 2022")
 @dataclass(frozen=True)
 class ALTI(Method):
     mask_special: bool = False
-
-    name: ClassVar[str] = "alti"
-    paper: ClassVar[str] = "Ferrando et al., EMNLP 2022"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

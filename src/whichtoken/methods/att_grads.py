@@ -5,24 +5,20 @@ Grad-SAM without attention and without clamping: 1/(L H T) sum_lhj grad A_l[h, i
 indexed by the query it shows the table's pattern (poor when removed first, good when removed last).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.ops import Axis, mean_over, summed
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register(
+    "att-grads", paper="Barkan et al., CIKM 2021 (ablation)", presets={"repo": {"mask_special": True}, "paper": {}}
+)
 @dataclass(frozen=True)
 class AttGrads(Method):
     axis: Axis = "query"
     mask_special: bool = False
-
-    name: ClassVar[str] = "att-grads"
-    paper: ClassVar[str] = "Barkan et al., CIKM 2021 (ablation)"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
 
     @property
     def needs(self) -> Needs:

@@ -4,24 +4,22 @@ A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not p
 clamping: 1/(L H T) sum_lhj (A_l * grad A_l)[h, i, j], signed. See `grad_sam` for `axis`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.ops import Axis, mean_over, summed
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register(
+    "att-x-att-grads",
+    paper="Barkan et al., CIKM 2021 (ablation)",
+    presets={"repo": {"mask_special": True}, "paper": {}},
+)
 @dataclass(frozen=True)
 class AttXAttGrads(Method):
     axis: Axis = "query"
     mask_special: bool = False
-
-    name: ClassVar[str] = "att-x-att-grads"
-    paper: ClassVar[str] = "Barkan et al., CIKM 2021 (ablation)"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
 
     @property
     def needs(self) -> Needs:

@@ -9,28 +9,27 @@ network than the one that predicts. Recommended: the network that predicts, with
 (`zero_special`). The Contrast-CAT code also scales scores to 0..1, which is left to whoever shows them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from whichtoken.core.ops import attended_gradient, layer_dot, summed
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register(
+    "attcat",
+    paper="Qiang et al., NeurIPS 2022",
+    presets={
+        "repo": {"mask_special": True, "zero_special": False},
+        "paper": {"layers": "outputs", "zero_special": False},
+    },
+)
 @dataclass(frozen=True)
 class AttCAT(Method):
     layers: Literal["inputs", "outputs"] = "inputs"
     mask_special: bool = False
     zero_special: bool = True
-
-    name: ClassVar[str] = "attcat"
-    paper: ClassVar[str] = "Qiang et al., NeurIPS 2022"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "repo": {"mask_special": True, "zero_special": False},
-        "paper": {"layers": "outputs", "zero_special": False},
-    }
 
     @property
     def needs(self) -> Needs:

@@ -8,24 +8,22 @@ Deviations of the authors' code: special tokens are hidden in the explained pass
 any positive entry gives NaN; here it gives zeros.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.ops import minmax, own_entry, readout_row
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register(
+    "attention-grad-cam",
+    paper="Selvaraju et al., ICCV 2017; Qiang et al., NeurIPS 2022",
+    presets={"repo": {"mask_special": True}, "paper": {}},
+)
 @dataclass(frozen=True)
 class AttentionGradCAM(Method):
     mask_special: bool = False
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "attention-grad-cam"
-    paper: ClassVar[str] = "Selvaraju et al., ICCV 2017; Qiang et al., NeurIPS 2022"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
 
     @property
     def needs(self) -> Needs:

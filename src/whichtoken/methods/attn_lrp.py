@@ -8,23 +8,17 @@ need not sum to the logit.
 The authors recommend CP-LRP for GPT-2, and rules with a gamma, which we do not have, for images.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.lrp import ATTN_LRP
 
 
-@register
+@register("attn-lrp", paper="Achtibat et al., ICML 2024")
 @dataclass(frozen=True)
 class AttnLRP(Method):
     mask_special: bool = False
-
-    name: ClassVar[str] = "attn-lrp"
-    paper: ClassVar[str] = "Achtibat et al., ICML 2024"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

@@ -4,24 +4,18 @@ Song et al. 2023, after Zhou et al., CVPR 2016: s_j = max(0, mean_hi grad A_L[h,
 entry set to 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.ops import own_entry, received_attention
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register("cam", paper="Zhou et al., CVPR 2016; Song et al. 2023")
 @dataclass(frozen=True)
 class CAM(Method):
     mask_special: bool = False
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "cam"
-    paper: ClassVar[str] = "Zhou et al., CVPR 2016; Song et al. 2023"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

@@ -8,9 +8,8 @@ Deviations, each a setting: the equations sum over block outputs h_1..h_L, the c
 the one that predicts. Recommended: the network that predicts, with special tokens set to 0 (`zero_special`).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -19,19 +18,19 @@ from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register(
+    "cat",
+    paper="Qiang et al., NeurIPS 2022",
+    presets={
+        "repo": {"mask_special": True, "zero_special": False},
+        "paper": {"layers": "outputs", "zero_special": False},
+    },
+)
 @dataclass(frozen=True)
 class CAT(Method):
     layers: Literal["inputs", "outputs"] = "inputs"
     mask_special: bool = False
     zero_special: bool = True
-
-    name: ClassVar[str] = "cat"
-    paper: ClassVar[str] = "Qiang et al., NeurIPS 2022"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "repo": {"mask_special": True, "zero_special": False},
-        "paper": {"layers": "outputs", "zero_special": False},
-    }
 
     @property
     def needs(self) -> Needs:

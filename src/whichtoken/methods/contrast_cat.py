@@ -13,9 +13,8 @@ special tokens counted (`steps`, `steps_of`), where the paper deletes one by one
 (`keep_last_token`), and averages all maps when none reaches the threshold, which the paper leaves open (`fallback`).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -24,12 +23,26 @@ from whichtoken.core.ops import attended_gradient, layer_dot
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.errors import BadSetting
-from whichtoken.references import ReferenceLibrary
-from whichtoken.references.contrast import Align, Choice, no_overlaps, overlaps
+from whichtoken.references.contrast import Align, Selection, no_overlaps, overlaps
+from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
 
 
-@register
+@register(
+    "contrast-cat",
+    paper="Han et al., UAI 2025",
+    presets={
+        "repo": {
+            "mask_special": True,
+            "zero_special": False,
+            "scale_maps": True,
+            "steps_of": "all",
+            "keep_last_token": True,
+            "fallback": "all",
+        },
+        "paper": {"layers": "outputs", "zero_special": False, "steps": "each", "fallback": "all"},
+    },
+)
 @dataclass(frozen=True)
 class ContrastCAT(Method):
     references: ReferenceLibrary | list[Any] | tuple[Any, ...] | None = None
@@ -46,20 +59,6 @@ class ContrastCAT(Method):
     threshold: float | str = field(default="mean+std", metadata=THRESHOLD_ALLOWED)
     keep_last_token: bool = False
     fallback: Literal["best", "all"] = "best"
-
-    name: ClassVar[str] = "contrast-cat"
-    paper: ClassVar[str] = "Han et al., UAI 2025"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "repo": {
-            "mask_special": True,
-            "zero_special": False,
-            "scale_maps": True,
-            "steps_of": "all",
-            "keep_last_token": True,
-            "fallback": "all",
-        },
-        "paper": {"layers": "outputs", "zero_special": False, "steps": "each", "fallback": "all"},
-    }
 
     def __post_init__(self) -> None:
         if self.layers == "outputs" and self.depth == 1:
@@ -80,11 +79,11 @@ class ContrastCAT(Method):
         if self.n == 0:
             found = no_overlaps(weights)
         else:
-            found = overlaps(weights, trace, probe.references(self.references), Choice(self.n, self.align, chosen))
+            found = overlaps(weights, trace, probe.references(self.references), Selection(self.n, self.align, chosen))
         how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
         own = layer_dot(weights, features)
         maps = Maps(own.sum(1)[:, None, :] - found.layers.sum(2), found.real, self.scale_maps)
-        combined = combine(maps, trace, probe, how if self.searched else None)
+        combined = combine(maps, trace, probe, how if self.tuned_on_deletion else None)
         used = own - torch.einsum("bmlt,bm->blt", found.layers, combined.shares)
         layers = nn.functional.pad(used, (0, 0, blocks.start, 0))  # a row for each block: one left out adds 0
         details = tuple({**about, **more} for about, more in zip(found.details, combined.details, strict=True))

@@ -8,24 +8,19 @@ Deviations: activation functions are a constant factor f(x) / x, which conserves
 code differentiates them (preset `paper`). In gated layers the gate is a constant; the paper has none.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.lrp import CP_LRP, CP_LRP_GRADIENT, RuleSet
 
 
-@register
+@register("cp-lrp", paper="Ali et al., ICML 2022", presets={"paper": {"activations": "gradient"}})
 @dataclass(frozen=True)
 class CPLRP(Method):
     activations: Literal["factor", "gradient"] = "factor"
     mask_special: bool = False
-
-    name: ClassVar[str] = "cp-lrp"
-    paper: ClassVar[str] = "Ali et al., ICML 2022"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper": {"activations": "gradient"}}
 
     @property
     def needs(self) -> Needs:

@@ -10,9 +10,8 @@ entry set to 0 sum to 1. Their code for this baseline uses "orig" (preset `repo`
 layer.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -24,16 +23,12 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 from whichtoken.lrp import RULE_SETS
 
 
-@register
+@register("full-lrp", paper="Bach et al. 2015; Chefer et al., CVPR 2021", presets={"repo": {"rules": "orig"}})
 @dataclass(frozen=True)
 class FullLRP(Method):
     rules: Literal["c21", "orig"] = "c21"
     mask_special: bool = False
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "full-lrp"
-    paper: ClassVar[str] = "Bach et al. 2015; Chefer et al., CVPR 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"rules": "orig"}}
 
     @property
     def needs(self) -> Needs:

@@ -8,25 +8,19 @@ several modalities.
 The "GAE" of the Mask-LRP code is another method (TransAtt): it replaces A by its LRP relevance.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from whichtoken.core.ops import from_layer, own_entry, relevance_rollout
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register("gae", paper="Chefer et al., ICCV 2021")
 @dataclass(frozen=True)
 class GAE(Method):
     start_layer: int = field(default=0, metadata={"least": 0})  # the authors advise the last blocks for CLIP
     mask_special: bool = False
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "gae"
-    paper: ClassVar[str] = "Chefer et al., ICCV 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

@@ -9,9 +9,7 @@ Deviations: the authors scale the map to 0..1, and get NaN where it is constant;
 Differs from `attention-grad-cam` (the form for texts), whose w_h are means over the whole matrix.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -20,15 +18,11 @@ from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register("grad-cam", paper="Selvaraju et al., ICCV 2017; Chefer et al., CVPR 2021")
 @dataclass(frozen=True)
 class GradCAM(Method):
     mask_special: bool = False
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "grad-cam"
-    paper: ClassVar[str] = "Selvaraju et al., ICCV 2017; Chefer et al., CVPR 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

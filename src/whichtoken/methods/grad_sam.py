@@ -7,24 +7,18 @@ much a token was looked at (`"key"`); `"readout"` takes the row of the position 
 Deviations: the Contrast-CAT code hides special tokens in the explained pass (preset `repo`) and fails on one head.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.ops import Axis, mean_over, summed
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register("grad-sam", paper="Barkan et al., CIKM 2021", presets={"repo": {"mask_special": True}, "paper": {}})
 @dataclass(frozen=True)
 class GradSAM(Method):
     axis: Axis = "query"
     mask_special: bool = False
-
-    name: ClassVar[str] = "grad-sam"
-    paper: ClassVar[str] = "Barkan et al., CIKM 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"mask_special": True}, "paper": {}}
 
     @property
     def needs(self) -> Needs:

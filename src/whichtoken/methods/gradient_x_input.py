@@ -5,22 +5,16 @@ vectors with positions, after the embeddings' norm. Taken before that norm, whic
 product would vanish by construction in DeBERTa-v2 and ModernBERT.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.ops import token_dot
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register("gradient-x-input", paper="Shrikumar et al. 2016")
 @dataclass(frozen=True)
 class GradientXInput(Method):
-    name: ClassVar[str] = "gradient-x-input"
-    paper: ClassVar[str] = "Shrikumar et al. 2016"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
-
     @property
     def needs(self) -> Needs:
         return needs("embeddings", "embeddings")

@@ -10,9 +10,8 @@ The scores should sum to z_c(e) - z_c(b); how far they do not is reported as `co
 passes.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,16 +21,12 @@ from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register("integrated-gradients", paper="Sundararajan et al., ICML 2017")
 @dataclass(frozen=True)
 class IntegratedGradients(Method):
     steps: int = field(default=50, metadata={"least": 1})
     rule: Literal["gauss-legendre", "midpoint"] = "gauss-legendre"
     baseline: Literal["pad", "mask", "zero"] = "pad"
-
-    name: ClassVar[str] = "integrated-gradients"
-    paper: ClassVar[str] = "Sundararajan et al., ICML 2017"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

@@ -12,38 +12,38 @@ passes the mask on, and spreads the relevance of the answer's token over all of 
 HeadMask; None: the subject's own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from whichtoken.core.ops import Rolling, own_entry, relevance_rollout
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
-from whichtoken.heads import HeadMask
+from whichtoken.heads.mask import HeadMask
 from whichtoken.lrp import C21, Gates, divide
 
-HOW = "None, or a HeadMask as wt.load_heads returns it; on the command line, --heads FILE"
+HOW = "None, or a HeadMask as wt.heads.load returns it; on the command line, --heads FILE"
 
 
 _SPREAD = replace(C21, name="c21 spread over tokens", spread=True)
 
 
-@register
+@register(
+    "mask-lrp",
+    paper="Song et al. 2023",
+    presets={
+        "repo": {"variant": "repo", "rollout": "normalised"},
+        "paper": {},
+    },
+)
 @dataclass(frozen=True)
 class MaskLRP(Method):
     heads: HeadMask | None = field(default=None, metadata={"how": HOW})
     variant: Literal["paper", "repo"] = "paper"
     rollout: Rolling = "raw"
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "mask-lrp"
-    paper: ClassVar[str] = "Song et al. 2023"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "repo": {"variant": "repo", "rollout": "normalised"},
-        "paper": {},
-    }
 
     @property
     def needs(self) -> Needs:

@@ -7,9 +7,8 @@ Deviations: `rules` as in Full LRP ("orig" is their code for this baseline, pres
 with the gradient before negatives are cut, their ablation.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from whichtoken.core.ops import own_entry, readout_row
 from whichtoken.core.registry import register
@@ -17,17 +16,13 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 from whichtoken.lrp import RULE_SETS
 
 
-@register
+@register("partial-lrp", paper="Voita et al., ACL 2019; Chefer et al., CVPR 2021", presets={"repo": {"rules": "orig"}})
 @dataclass(frozen=True)
 class PartialLRP(Method):
     rules: Literal["c21", "orig"] = "c21"
     gradient: bool = False
     mask_special: bool = False
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "partial-lrp"
-    paper: ClassVar[str] = "Voita et al., ACL 2019; Chefer et al., CVPR 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"repo": {"rules": "orig"}}
 
     @property
     def needs(self) -> Needs:

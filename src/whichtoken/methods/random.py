@@ -4,9 +4,7 @@ Uniform in 0..1, drawn from a seed and the token ids, so that a text always gets
 beside it in the batch. Special tokens get 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,14 +13,10 @@ from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
 
 
-@register
+@register("random", paper="baseline")
 @dataclass(frozen=True)
 class Random(Method):
     seed: int = field(default=0, metadata={"least": 0})
-
-    name: ClassVar[str] = "random"
-    paper: ClassVar[str] = "baseline"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

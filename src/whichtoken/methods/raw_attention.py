@@ -7,29 +7,27 @@ Deviations of the authors' code: attention to special tokens is switched off in 
 questions Mask-LRP's takes the mean over all rows (`rows`; preset `qa-repo`).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from whichtoken.core.ops import Rows, own_entry, read_rows, readout_row
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register(
+    "raw-attention",
+    paper="baseline",
+    presets={
+        "repo": {"mask_special": True},
+        "paper": {},
+        "qa-repo": {"rows": "all"},
+    },
+)
 @dataclass(frozen=True)
 class RawAttention(Method):
     mask_special: bool = False  # hide special tokens as keys in the explained pass
     keep_self: bool | None = None  # the read-out position's own entry; None: of questions only
     rows: Rows = "readout"
-
-    name: ClassVar[str] = "raw-attention"
-    paper: ClassVar[str] = "baseline"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "repo": {"mask_special": True},
-        "paper": {},
-        "qa-repo": {"rows": "all"},
-    }
 
     @property
     def needs(self) -> Needs:

@@ -6,9 +6,8 @@ AttCAT over the content tokens. What it gains over AttCAT comes from searching o
 Contrast-CAT gains beyond it comes from contrast. Settings and presets are those of Contrast-CAT.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from whichtoken.methods.contrast_cat import ContrastCAT
 from whichtoken.references.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
 
 
-@register
+@register("refined-noise", paper="control for Han et al., UAI 2025", presets=ContrastCAT.presets)
 @dataclass(frozen=True)
 class RefinedNoise(Method):
     n: int = field(default=30, metadata={"least": 1})
@@ -37,10 +36,6 @@ class RefinedNoise(Method):
     threshold: float | str = field(default="mean+std", metadata=THRESHOLD_ALLOWED)
     keep_last_token: bool = False
     fallback: Literal["best", "all"] = "best"
-
-    name: ClassVar[str] = "refined-noise"
-    paper: ClassVar[str] = "control for Han et al., UAI 2025"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = ContrastCAT.presets
 
     @property
     def needs(self) -> Needs:

@@ -8,30 +8,28 @@ Contrast-CAT hides special tokens in the explained pass (preset `repo`); AttCAT'
 For questions Mask-LRP's takes the mean over all rows (`rows`; preset `qa-repo`). `keep_self` None: of questions only.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from whichtoken.core.ops import Rows, from_layer, normalise_rows, own_entry, product_row, read_rows, with_residual
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register
+@register(
+    "rollout",
+    paper="Abnar and Zuidema, ACL 2020",
+    presets={
+        "repo": {"mask_special": True},
+        "paper": {},
+        "qa-repo": {"rows": "all"},
+    },
+)
 @dataclass(frozen=True)
 class Rollout(Method):
     start_layer: int = field(default=0, metadata={"least": 0})
     mask_special: bool = False
     keep_self: bool | None = None
     rows: Rows = "readout"
-
-    name: ClassVar[str] = "rollout"
-    paper: ClassVar[str] = "Abnar and Zuidema, ACL 2020"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "repo": {"mask_special": True},
-        "paper": {},
-        "qa-repo": {"rows": "all"},
-    }
 
     @property
     def needs(self) -> Needs:

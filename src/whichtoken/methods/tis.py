@@ -9,9 +9,7 @@ one always stay (score 0); this adaptation is ours. The k-means has a seed, and 
 lowest score (0 / 0 in the authors' code). A pattern that several masks give is asked once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,16 +22,12 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 ROUNDS = 20  # of k-means, at most
 
 
-@register
+@register("tis", paper="Englebert et al., ICCVW 2023")
 @dataclass(frozen=True)
 class TIS(Method):
     n_masks: int = field(default=1024, metadata={"least": 1})
     ratio: float | tuple[float, ...] = field(default=0.5, metadata={"shares": True})  # of tokens that a mask keeps
     seed: int = field(default=0, metadata={"least": 0})
-
-    name: ClassVar[str] = "tis"
-    paper: ClassVar[str] = "Englebert et al., ICCVW 2023"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     @property
     def needs(self) -> Needs:

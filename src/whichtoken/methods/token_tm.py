@@ -16,9 +16,9 @@ token's, and e~ = FFN(LN(e)); or "stream", the hidden states after attention and
 gradient head by head; "apart" multiplies their means. The third-party reading is preset `third-party`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -34,7 +34,11 @@ Reading = Literal["transform", "stream"]
 Transformation = Callable[[Trace, int, Reading], tuple[Tensor, Tensor]]
 
 
-@register
+@register(
+    "token-tm",
+    paper="Wu et al., CVPR 2024",
+    presets={"third-party": {"reading": "stream", "necc_norm": "sum", "heads": "apart"}},
+)
 @dataclass(frozen=True)
 class TokenTM(Method):
     reading: Reading = "transform"
@@ -46,12 +50,6 @@ class TokenTM(Method):
     initial: bool = True  # the lengths of the embeddings count
     mask_special: bool = False
     keep_self: bool | None = None
-
-    name: ClassVar[str] = "token-tm"
-    paper: ClassVar[str] = "Wu et al., CVPR 2024"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "third-party": {"reading": "stream", "necc_norm": "sum", "heads": "apart"}
-    }
 
     @property
     def needs(self) -> Needs:

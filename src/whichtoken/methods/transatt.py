@@ -10,9 +10,8 @@ starts at block 1. AttCAT, Contrast-CAT and Mask-LRP set the read-out position t
 (`own` None). The "GAE" of the Mask-LRP code is this method.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -22,21 +21,21 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 from whichtoken.lrp import C21
 
 
-@register
+@register(
+    "transatt",
+    paper="Chefer et al., CVPR 2021",
+    presets={
+        "bert-repo": {"start_layer": -1, "rollout": "normalised", "own": "lowest"},
+        "paper": {"own": "kept"},
+        "vit-repo": {"start_layer": 1, "own": "kept"},
+    },
+)
 @dataclass(frozen=True)
 class TransAtt(Method):
     start_layer: int = field(default=0, metadata={"least": -1})
     rollout: Rolling = "raw"
     own: Literal["zero", "lowest", "kept"] | None = None
     mask_special: bool = False
-
-    name: ClassVar[str] = "transatt"
-    paper: ClassVar[str] = "Chefer et al., CVPR 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "bert-repo": {"start_layer": -1, "rollout": "normalised", "own": "lowest"},
-        "paper": {"own": "kept"},
-        "vit-repo": {"start_layer": 1, "own": "kept"},
-    }
 
     @property
     def needs(self) -> Needs:

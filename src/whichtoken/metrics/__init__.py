@@ -1,1 +1,5 @@
-"""How good an explanation is: metrics of curves, of rankings, of what people marked; randomised models."""
+"""wt.metrics: how good an explanation is. The public names are listed in `__init__.pyi`."""
+
+from whichtoken._lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -22,11 +22,11 @@ from whichtoken._explain import explain_each
 from whichtoken.core.registry import chosen_methods
 from whichtoken.core.trace import Ask, Method
 from whichtoken.errors import BadInput, BadSetting
-from whichtoken.heads import HeadMask
+from whichtoken.heads.mask import HeadMask
 from whichtoken.metrics.ranks import kendall
 from whichtoken.models import Subject
 from whichtoken.records import Attribution
-from whichtoken.references.build import build_references
+from whichtoken.references._build import build as build_references
 from whichtoken.targets import Target
 from whichtoken.tasks import task_for
 
@@ -166,7 +166,7 @@ def _bound(mask: HeadMask, subject: Subject) -> HeadMask:
 
 def _check_subject(subject: Subject) -> None:
     if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
 
 
 def _check_n_blocks(subject: Subject, n_blocks: int) -> None:

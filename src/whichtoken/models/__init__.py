@@ -3,18 +3,18 @@
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row
 from whichtoken.models.loading import load
-from whichtoken.models.logit_cache import LogitCache, Tally
+from whichtoken.models.logit_cache import EvaluationCount, LogitCache
 from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject
 
 __all__ = [
     "Batch",
     "Document",
+    "EvaluationCount",
     "LogitCache",
     "LongTexts",
     "ModelProbe",
     "Subject",
-    "Tally",
     "batches",
     "capture",
     "load",

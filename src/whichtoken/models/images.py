@@ -133,7 +133,7 @@ def from_png(subject: Subject, png: str) -> Float[Tensor, "channel row column"]:
     values = (
         torch.from_numpy(np.array(picture)).to(torch.float64).view(picture.height, picture.width, -1).permute(2, 0, 1)
     )
-    mean, std, largest = _normalisation(subject.tokenizer, len(values))
+    mean, std, largest = _normalisation(subject.processor, len(values))
     normalised = (values * (largest / 255) - mean[:, None, None]) / std[:, None, None]
     return normalised.to(torch.promote_types(subject.model.dtype, torch.float32))
 
@@ -184,7 +184,7 @@ def _checked_tensor(subject: Subject, image: Tensor, source: str) -> Tensor:
 
 
 def _processed(subject: Subject, pictures: list[Any]) -> Iterable[Tensor]:
-    processor = subject.tokenizer
+    processor = subject.processor
     if "pixel_values" not in getattr(processor, "model_input_names", ()):
         found = "no image processor" if processor is None else f"a {type(processor).__name__} for one"
         raise UsageError(

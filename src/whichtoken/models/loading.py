@@ -13,11 +13,13 @@ from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 from transformers.utils import logging
 
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
-from whichtoken.heads import HeadMask, read_heads
+from whichtoken.heads.mask import HeadMask
+from whichtoken.heads.store import read as read_heads
 from whichtoken.models.architectures import ARCHITECTURES, Architecture, head_named
 from whichtoken.models.images import check_pillow
 from whichtoken.models.subject import Subject
-from whichtoken.references import ReferenceLibrary, read
+from whichtoken.references.library import ReferenceLibrary
+from whichtoken.references.store import read as read_references
 
 DEFAULT = Path(__file__).parents[1] / "assets" / "default"
 DEFAULT_NAME = "whichtoken-default"
@@ -49,7 +51,9 @@ def load(
     means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
     if means_folder and not Path(name).is_dir():
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
-    library = read(references) if isinstance(references, str | Path) else references  # before a long download
+    library = (
+        read_references(references) if isinstance(references, str | Path) else references
+    )  # before a long download
     mask = read_heads(heads) if isinstance(heads, str | Path) else heads
     head = head_named((), None)
     try:

@@ -14,7 +14,7 @@ from whichtoken.models.subject import Subject
 
 
 @dataclass
-class Tally:
+class EvaluationCount:
     """How many sequences were asked for, and how many of them the model had to read."""
 
     asked: int = 0
@@ -29,7 +29,7 @@ class LogitCache:
     """
 
     subject: Subject
-    tally: Tally = field(default_factory=Tally, compare=False)
+    tally: EvaluationCount = field(default_factory=EvaluationCount, compare=False)
     _known: dict[Hashable, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

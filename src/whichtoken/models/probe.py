@@ -14,12 +14,12 @@ from whichtoken.core.perturb import Delete, Perturbation
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UsageError
-from whichtoken.heads import HeadMask
+from whichtoken.heads.mask import HeadMask
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, batches, row_of
 from whichtoken.models.logit_cache import LogitCache
 from whichtoken.models.subject import Subject
-from whichtoken.references import ReferenceLibrary
+from whichtoken.references.library import ReferenceLibrary
 
 
 @dataclass

@@ -17,14 +17,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whichtoken.core.rows import Image, Row
-from whichtoken.data import check_texts
+from whichtoken.data.examples import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
-from whichtoken.heads import HeadMask, read_heads
+from whichtoken.heads.mask import HeadMask
+from whichtoken.heads.store import read as read_heads
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, architecture_of, head_named
 from whichtoken.models.attention import use_attention
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.twin import twin_of
-from whichtoken.references import ReferenceLibrary, read
+from whichtoken.references.library import ReferenceLibrary
+from whichtoken.references.store import read as read_references
 
 TOKENS_PER_BATCH = 8192
 
@@ -42,7 +44,7 @@ class Subject:
     """
 
     model: Any
-    tokenizer: Any  # None for images
+    processor: Any  # a tokenizer or an image processor
     name: str = ""
     revision: str = ""  # of the hub; without one, a hash of the weights stands for it
     max_tokens: int | None = None  # a limit below the model's own
@@ -61,6 +63,11 @@ class Subject:
         if self.heads is not None:
             self.check_heads(self.heads)
 
+    @property
+    def tokenizer(self) -> Any:
+        """The processor of a model that reads texts."""
+        return self.processor
+
     def _check_tokenizer(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):
             found = type(self.tokenizer).__name__
@@ -74,14 +81,14 @@ class Subject:
 
     def with_references(self, library: ReferenceLibrary | str | Path) -> "Subject":
         """The same with a reference library, or with the one in a folder."""
-        return replace(self, references=read(library) if isinstance(library, str | Path) else library)
+        return replace(self, references=read_references(library) if isinstance(library, str | Path) else library)
 
     def check_library(self, library: ReferenceLibrary) -> None:
         """LibraryMismatch if it was made for another model."""
         if not isinstance(library, ReferenceLibrary):
             found = type(library).__name__
             raise BadSetting(
-                "references", found, "a ReferenceLibrary: wt.build_references or wt.load_references make it"
+                "references", found, "a ReferenceLibrary: wt.references.build or wt.references.load make it"
             )
         library.check_model(self.title, self.fingerprint(), self.n_layers, len(self.labels))
 
@@ -92,7 +99,7 @@ class Subject:
     def check_heads(self, mask: HeadMask) -> None:
         """LibraryMismatch if it was made for another model."""
         if not isinstance(mask, HeadMask):
-            raise BadSetting("heads", type(mask).__name__, "a HeadMask: wt.build_heads or wt.load_heads make it")
+            raise BadSetting("heads", type(mask).__name__, "a HeadMask: wt.heads.build or wt.heads.load make it")
         mask.check_model(self.title, self.fingerprint(), self.n_layers, self.n_heads)
 
     @cached_property

@@ -1,19 +1,5 @@
-"""Reference libraries: what they hold, how they are chosen, packed and stored. `build` makes them with a model."""
+"""wt.references: reference libraries for Contrast-CAT. The public names are listed in `__init__.pyi`."""
 
-from whichtoken.references.library import Reference, ReferenceLibrary
-from whichtoken.references.packing import Activations, Packed, pack
-from whichtoken.references.recipe import PRESETS, Recipe
-from whichtoken.references.store import check_folder, read, save_references
+from whichtoken._lazy import attach
 
-__all__ = [
-    "PRESETS",
-    "Activations",
-    "Packed",
-    "Recipe",
-    "Reference",
-    "ReferenceLibrary",
-    "check_folder",
-    "pack",
-    "read",
-    "save_references",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

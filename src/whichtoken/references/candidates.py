@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from whichtoken.core.rows import Row
-from whichtoken.references import Recipe
+from whichtoken.references.recipe import Recipe
 
 PATIENCE = 10  # how many times further to look for references from other classes, once there are enough
 

@@ -9,14 +9,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.core.trace import Trace
-from whichtoken.errors import UsageError
-from whichtoken.references import ReferenceLibrary
+from whichtoken.references.library import ReferenceLibrary
 
 Align = Literal["position", "length-matched"]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """Which references of a class are used, and which of their hidden states."""
 
     n: int
@@ -32,7 +31,7 @@ class Overlaps:
 
 
 def overlaps(
-    weights: Float[Tensor, "batch layer token dim"], trace: Trace, library: ReferenceLibrary, choice: Choice
+    weights: Float[Tensor, "batch layer token dim"], trace: Trace, library: ReferenceLibrary, choice: Selection
 ) -> Overlaps:
     """For each reference of each text's class and each layer < weights[j], R[j] >: one contraction for each class."""
     n_layers, n_tokens = weights.shape[1:3]
@@ -50,7 +49,7 @@ def overlaps(
     details = tuple(
         {
             "library": library.digest,
-            "references": (places := _places(library, label, used[label][row], real[row])),
+            "references": (places := used[label][row][real[row, : used[label].shape[1]]].tolist()),
             "coverage": _coverage([library.of(label)[i].n_tokens for i in places], length),
         }
         for row, (label, length) in enumerate(zip(trace.label.tolist(), trace.lengths.tolist(), strict=True))
@@ -66,15 +65,13 @@ def no_overlaps(weights: Float[Tensor, "batch layer token dim"]) -> Overlaps:
 
 
 def _used(
-    library: ReferenceLibrary, label: int, lengths: Int[Tensor, " batch"], choice: Choice
+    library: ReferenceLibrary, label: int, lengths: Int[Tensor, " batch"], choice: Selection
 ) -> Int[Tensor, "batch n"]:
     """For each text, as if it were of this class, the places of its references in the library."""
-    found, there = library.of(label), library.n_maps(label)
-    if choice.align == "length-matched" and there < len(found):
-        raise UsageError("align='length-matched' chooses among references, and this library holds only their mean")
+    references = library.of(label)
     if choice.align == "position":
-        return torch.arange(min(choice.n, there), device=lengths.device).expand(len(lengths), -1)
-    theirs = torch.tensor([reference.n_tokens for reference in found], device=lengths.device)
+        return torch.arange(min(choice.n, len(references)), device=lengths.device).expand(len(lengths), -1)
+    theirs = torch.tensor([reference.n_tokens for reference in references], device=lengths.device)
     nearest = (theirs - lengths[:, None]).abs().argsort(dim=-1, stable=True)
     return torch.sort(nearest[:, : choice.n], -1).values
 
@@ -87,8 +84,6 @@ def _low(
 
     Of questions there are no classes, and where an answer is differs from one to the next.
     """
-    if library.n_maps(label) < len(library.of(label)):
-        return torch.ones_like(used, dtype=torch.bool)
     lengths = torch.tensor([reference.n_tokens for reference in library.of(label)], device=used.device)
     reach = lengths[used] > span.amax(-1, keepdim=True)
     reach = reach | ~reach.any(-1, keepdim=True)  # if none does, all are as good
@@ -97,12 +92,6 @@ def _low(
     p = library.answered(label, span).gather(1, used).masked_fill(~reach, torch.inf)
     low = p < library.recipe.gamma
     return torch.where(low.any(-1, keepdim=True), low, p == p.amin(-1, keepdim=True))
-
-
-def _places(library: ReferenceLibrary, label: int, used: Int[Tensor, " n"], real: Bool[Tensor, " map"]) -> list[int]:
-    """In the library; a mean stands for all of the class."""
-    n = len(library.of(label))
-    return used[real[: len(used)]].tolist() if library.n_maps(label) == n else list(range(n))
 
 
 def _coverage(theirs: Sequence[int], length: int) -> float:

@@ -9,9 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadSetting, LibraryMismatch, UsageError
-from whichtoken.references.packing import Activations, Packed, pack
+from whichtoken.references.packing import Activations, Packed
 from whichtoken.references.recipe import Recipe
-from whichtoken.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Reference:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceLibrary:
-    """Made by `build_references` for one model. Each class has references, the best first, and their activations."""
+    """Made by `references.build` for one model. Each class has references, the best first, and their activations."""
 
     model: str
     revision: str  # the fingerprint of the model
@@ -53,7 +52,7 @@ class ReferenceLibrary:
 
     def check_model(self, title: str, revision: str, n_layers: int, n_labels: int) -> None:
         made = f"this reference library was made for {self.model}"
-        fix = "build one for this model: wt.build_references(subject, texts)"
+        fix = "build one for this model: wt.references.build(subject, texts)"
         if n_layers != self.n_layers:
             raise LibraryMismatch(f"{made} with {self.n_layers} layers; {title} has {n_layers}; {fix}")
         if n_labels != len(self.labels):
@@ -101,34 +100,13 @@ class ReferenceLibrary:
         both: Tensor = sides[0] * sides[1]
         return both.T
 
-    def n_maps(self, label: int) -> int:
-        """How many separate activations a class has: one, if only their mean is kept."""
-        packed = self.packed[label]
-        return 0 if packed is None else packed.shape[0]
-
     def subset(self, n: int) -> "ReferenceLibrary":
         """The first `n` references of each class."""
         if not isinstance(n, int) or n < 1:
             raise BadSetting("n", n, "at least 1")
-        if self.recipe.compress == "mean":
-            raise UsageError("a library with compress='mean' holds no single references; build one with another n")
         kept = tuple(found[:n] for found in self.references)
         packed = tuple(None if p is None else _first(p, k) for p, k in zip(self.packed, kept, strict=True))
         return replace(self, recipe=replace(self.recipe, n=min(n, self.recipe.n)), references=kept, packed=packed)
-
-    def compressed(self, how: str) -> "ReferenceLibrary":
-        """The same references in less space: "mean", "int8" or "lowrank:k"."""
-        if self.recipe.compress != "none":
-            raise UsageError(f"this library is compressed already, by {self.recipe.compress!r}; compress the whole one")
-        recipe = replace(self.recipe, compress=how)
-        check_settings(Recipe, "compressed", {"compress": how})
-        whole = [None if p is None else p.tensors["values"] for p in self.packed]
-        smaller = [None if w is None else pack(w, w.dtype, how) for w in whole]
-        packed = tuple(
-            None if new is None or old is None else new.with_answers(old.answers)
-            for new, old in zip(smaller, self.packed, strict=True)
-        )
-        return replace(self, recipe=recipe, packed=packed)
 
     @property
     def n_bytes(self) -> int:
@@ -159,8 +137,7 @@ class ReferenceLibrary:
         )
 
     def _held(self) -> str:
-        kind = self.recipe.compress.partition(":")[0]
-        return {"none": self.recipe.dtype, "int8": "int8"}.get(kind, f"{self.recipe.compress} in {self.recipe.dtype}")
+        return self.recipe.dtype if self.recipe.compress == "none" else self.recipe.compress
 
     def _row(self, label: int) -> tuple[str, str, str, str, str, str]:
         found = self.references[label]
@@ -185,9 +162,8 @@ class ReferenceLibrary:
 
 def _first(packed: Packed, kept: Sequence[Reference]) -> Packed:
     longest = max(r.n_tokens for r in kept)
-    shared = ("scales", "right")
     parts = packed.tensors.items()
-    return Packed({role: tensor if role in shared else tensor[: len(kept), :, :longest] for role, tensor in parts})
+    return Packed({role: tensor if role == "scales" else tensor[: len(kept), :, :longest] for role, tensor in parts})
 
 
 def _plain(references: Sequence[Sequence[Reference]]) -> list[list[tuple[float, int, str]]]:

@@ -7,11 +7,12 @@ from typing import Literal
 Rule = Literal["gamma", "lowest", "random", "same-class"]
 Layers = Literal["inputs", "outputs", "all"]
 Dtype = Literal["float16", "float32", "float64"]
+Compression = Literal["none", "int8"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of `build_references`; p is the probability of the class that the references are for.
+    """Settings of `references.build`; p is the probability of the class that the references are for.
 
     `rule`: "gamma", texts with p < gamma, filled up with the lowest p when the corpus has fewer than `n`; "lowest", the
     lowest p of what was scanned; two controls: "random", any texts, and "same-class", the highest p instead. With more
@@ -22,8 +23,7 @@ class Recipe:
     authors' code does. `seed` shuffles the corpus; None keeps its order.
     `correct_only` leaves out texts that the model classifies wrongly, where labels are known.
     `layers`: block inputs, block outputs or both, as the method reads them. `mask_special` hides special tokens in the
-    pass that makes the references. `compress`: "int8" and "lowrank:k" approximate each reference, "mean" keeps one mean
-    per class and position.
+    pass that makes the references. `compress`: "int8" halves the size of float16.
     Of questions any pairs will do, as they come: that p < gamma, at the place of the explained answer, is seen to when
     one is explained; the rules "lowest" and "random" then take all that reach that place.
     """
@@ -38,10 +38,7 @@ class Recipe:
     layers: Layers = "inputs"
     mask_special: bool = False
     dtype: Dtype = "float16"
-    compress: str = field(
-        default="none",
-        metadata={"form": r"none|mean|int8|lowrank:[1-9]\d*", "forms": "'none', 'mean', 'int8' or 'lowrank:k'"},
-    )
+    compress: Compression = "none"
     keep_text: bool = False
 
 

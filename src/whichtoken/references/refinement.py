@@ -1,7 +1,7 @@
 """Refinement: which of several maps of one text delete best, and their mean.
 
 Each map ranks the tokens; the highest are deleted, ever more of them; the mean drop of the probability is the map's
-score, and the maps that reach a threshold are averaged. A method that does this has searched on the deletion curve.
+score, and the maps that reach a threshold are averaged. A method that does this has tuned on the deletion curve.
 """
 
 from collections.abc import Mapping

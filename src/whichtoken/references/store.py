@@ -24,7 +24,7 @@ DESCRIBED = {name: hint for name, hint in get_type_hints(ReferenceLibrary).items
 _Description: Any = make_dataclass("ReferenceLibrary", [("activations_blake2b", str), *DESCRIBED.items()])
 
 
-def save_references(library: ReferenceLibrary, folder: str | Path) -> None:
+def save(library: ReferenceLibrary, folder: str | Path) -> None:
     """Written beside `folder` under another name, then renamed: a half-written library is never seen.
 
     A library that is there already is replaced; killed between the two renames, there is none.
@@ -52,7 +52,7 @@ def check_folder(folder: str | Path) -> Path:
 
 
 def read(folder: str | Path) -> ReferenceLibrary:
-    """Any library, whatever its model; `load_references` also checks that it fits."""
+    """Any library, whatever its model; `references.load` also checks that it fits."""
     if not isinstance(folder, str | Path):
         raise BadSetting("folder", type(folder).__name__, "the path of a stored reference library")
     path = Path(folder).expanduser()
@@ -108,20 +108,19 @@ def _hash(path: Path) -> str:
 
 def _packed(tensors: dict[str, Tensor], label: int) -> Packed | None:
     mine = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == str(label)}
-    if mine and not {"values", "left"} & mine.keys():
-        raise BadArtifact(f"activations of class {label} are {', '.join(mine)}; expected values, or left and right")
+    if mine and "values" not in mine:
+        raise BadArtifact(f"activations of class {label} are {', '.join(mine)}; expected values")
     return Packed(mine) if mine else None
 
 
 def _check_shapes(path: Path, library: ReferenceLibrary) -> None:
-    mean = library.recipe.compress == "mean"
     for label, (found, packed) in enumerate(zip(library.references, library.packed, strict=True)):
         if (packed is None) != (not found):
             raise BadArtifact(
                 f"{path}: {len(found)} references of class {label}, but activations: {packed is not None}"
             )
         if packed is not None:
-            wanted = (1 if mean else len(found), len(library.layers), max(r.n_tokens for r in found))
+            wanted = (len(found), len(library.layers), max(r.n_tokens for r in found))
             if packed.shape != wanted:
                 raise BadArtifact(f"{path}: activations of class {label} have shape {packed.shape}, expected {wanted}")
     if len(library.labels) != len(library.references):

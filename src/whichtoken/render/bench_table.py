@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from whichtoken.render.rows import visible
-from whichtoken.tables import BenchTable, Cell, Column, Line
+from whichtoken.tables import BenchTable, Column, Estimate, Line
 
 STAR = "*"
 DAGGER = "†"
@@ -17,7 +17,7 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Entry:
+class CellText:
     """A cell as text. Where nothing was measured, the mean is a dash and all else is empty."""
 
     mean: str = DASH
@@ -26,7 +26,7 @@ class Entry:
     value: float | None = None  # to sort by
     best: bool = False  # of its column
     close: bool = False  # not significantly worse than the best
-    flattered: bool = False  # the method searched on what the column measures
+    flattered: bool = False  # the method was tuned on what this column measures
 
 
 def head(table: BenchTable) -> list[str]:
@@ -38,7 +38,7 @@ def title_of(column: Column) -> str:
 
 
 def name_of(line: Line) -> str:
-    return visible(line.method) + (f" {STAR}" if line.searched else "")
+    return visible(line.method) + (f" {STAR}" if line.tuned_on_deletion else "")
 
 
 def rows(table: BenchTable, short: bool = False) -> list[list[str]]:
@@ -49,18 +49,18 @@ def rows(table: BenchTable, short: bool = False) -> list[list[str]]:
     ]
 
 
-def text_of(entry: Entry, short: bool = False) -> str:
+def text_of(entry: CellText, short: bool = False) -> str:
     mean = entry.mean + (DAGGER if entry.flattered else "")
     return " ".join(filter(None, (mean, "" if short else entry.interval, MARK if entry.close else "")))
 
 
-def entries(table: BenchTable) -> list[list[Entry]]:
+def entries(table: BenchTable) -> list[list[CellText]]:
     """line column"""
     by_column = [list(_column_entries(column, table.lines, visible(table.unit))) for column in table.columns]
     return [[found[number] for found in by_column] for number in range(len(table.lines))]
 
 
-def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterator[Entry]:
+def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterator[CellText]:
     cells = [line.cells[column.name] for line in lines if column.name in line.cells]
     finite = [cell.mean for cell in cells if isfinite(cell.mean)]
     decimals, tested = _decimals(finite), bool(column.better) and _tested(column, lines)
@@ -68,10 +68,10 @@ def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterato
     for line in lines:
         cell = line.cells.get(column.name)
         if cell is None:
-            yield Entry()
+            yield CellText()
             continue
         low, mean, high = (f"{number:z,.{decimals}f}" for number in (cell.low, cell.mean, cell.high))
-        yield Entry(
+        yield CellText(
             mean=mean,
             interval=f"[{low}, {high}]",
             about=_about(cell, unit),
@@ -79,7 +79,7 @@ def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterato
             best=cell.mean == best,
             # Without any test there is no mark: it would say of the others that they are significantly worse.
             close=tested and (cell.mean == best if cell.p is None else cell.p >= SIGNIFICANT),
-            flattered=column.flattered and line.searched,
+            flattered=column.flattered and line.tuned_on_deletion,
         )
 
 
@@ -93,7 +93,7 @@ def _decimals(means: Sequence[float]) -> int:
     return 0 if largest >= 10_000 else 1 if largest >= 100 else 5 if 0 < largest < 0.01 else 3
 
 
-def _about(cell: Cell, unit: str) -> str:
+def _about(cell: Estimate, unit: str) -> str:
     n = f"{cell.n:,} {unit}{'s' * (cell.n != 1)}"
     return n if cell.p is None else f"{n}; p {'< 0.001' if cell.p < 0.001 else f'= {cell.p:.3f}'}"
 
@@ -109,10 +109,10 @@ def legend(table: BenchTable) -> list[str]:
         found.append(f"bold: the best of its column; {MARK} not significantly worse than that (p ≥ {SIGNIFICANT})")
         if not all(_tested(column, table.lines) for column in judged):
             found.append(f"columns without {MARK} were not tested")
-    if any(line.searched for line in table.lines):
-        found.append(f"{STAR} searched on the deletion curve before it answered")
+    if any(line.tuned_on_deletion for line in table.lines):
+        found.append(f"{STAR} tuned on the deletion curve before it answered")
         if flattered:
-            found.append(f"{DAGGER} measures what searched methods ({STAR}) looked at, so these scores flatter them")
+            found.append(f"{DAGGER} measures what tuned methods ({STAR}) were tuned on, so these scores flatter them")
     elif flattered:
         found.append(f"{DAGGER} would flatter methods that search; this table has none")
     return found
@@ -143,7 +143,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _marked(entry: Entry) -> str:
+def _marked(entry: CellText) -> str:
     return text_of(replace(entry, mean=f"**{entry.mean}**") if entry.best else entry)
 
 

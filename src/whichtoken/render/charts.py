@@ -12,7 +12,7 @@ from whichtoken.render.bench_table import ARROWS, STAR, name_of
 from whichtoken.render.figures import checked, empty_figure, for_and_against, rgb_of, written
 from whichtoken.render.palette import WHITE, Colour, ink, step_of
 from whichtoken.render.rows import visible
-from whichtoken.tables import Agreement, BenchTable, Cell, Line, Trend
+from whichtoken.tables import Agreement, BenchTable, Estimate, Line, Trend
 
 PROMINENT = 6  # methods drawn strongly: more are not followed by eye
 # Okabe and Ito's, without black and the yellow that white paper swallows.
@@ -41,19 +41,19 @@ class Stroke:
     prominent: bool
 
 
-def plot_curves(table: BenchTable, path: str | Path) -> Path:
-    """A panel for each trend; searched methods dashed, controls grey and dotted, all but the first six pale."""
+def curves(table: BenchTable, path: str | Path) -> Path:
+    """A panel for each trend; tuned methods dashed, controls grey and dotted, all but the first six pale."""
     where = checked(path)
     return written(curves_figure(table), where)
 
 
-def plot_variants(table: BenchTable, column: str, path: str | Path) -> Path:
+def variants(table: BenchTable, column: str, path: str | Path) -> Path:
     """For ablations: one column, mean and interval of each line; a number axis where all names end in `=number`."""
     where = checked(path)
     return written(variants_figure(table, column), where)
 
 
-def plot_agreement(agreement: Agreement, path: str | Path) -> Path:
+def agreement(agreement: Agreement, path: str | Path) -> Path:
     """A heat map with numbers, method by method."""
     where = checked(path)
     return written(agreement_figure(agreement), where)
@@ -103,7 +103,7 @@ def strokes_of(lines: Sequence[Line]) -> dict[str, Stroke]:
         found[line.method] = Stroke(
             colour if prominent else _pale(colour),
             MARKERS[number % len(MARKERS)],
-            "--" if line.searched else "-",
+            "--" if line.tuned_on_deletion else "-",
             prominent,
         )
     for number, line in enumerate(line for line in lines if line.control):
@@ -159,8 +159,8 @@ def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> N
     for text, line in zip(made.get_texts(), lines, strict=True):
         text.set_parse_math(False)
         text.set_text(_short(name_of(line)))  # only now: a legend leaves out names that begin with _
-    if any(line.searched for line in lines):
-        made.set_title(f"{STAR} searched (dashed)", prop={"size": 8})
+    if any(line.tuned_on_deletion for line in lines):
+        made.set_title(f"{STAR} tuned on deletion (dashed)", prop={"size": 8})
 
 
 def variants_figure(table: BenchTable, column: str) -> Any:
@@ -192,8 +192,8 @@ def variants_figure(table: BenchTable, column: str) -> Any:
     axes.grid(axis="y", color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     _plain(axes)
-    if columns[column].flattered and any(line.searched for line in lines):
-        said = f"{STAR} searched methods looked at this very measure, which flatters them"
+    if columns[column].flattered and any(line.tuned_on_deletion for line in lines):
+        said = f"{STAR} tuned on this very measure, which flatters them"
         axes.annotate(said, (0, 1), xycoords="axes fraction", fontsize=7, color="0.35", va="top")
     return figure
 
@@ -218,7 +218,7 @@ def _number_axis(axes: Any, numbers: Sequence[float]) -> None:
         axes.set_xticks([], minor=True)
 
 
-def _bars(axes: Any, places: Sequence[float], cells: Sequence[Cell], line: str) -> None:
+def _bars(axes: Any, places: Sequence[float], cells: Sequence[Estimate], line: str) -> None:
     means = [cell.mean for cell in cells]
     # A bootstrap interval need not hold the mean, and matplotlib refuses negative lengths.
     below = [max(0.0, cell.mean - cell.low) for cell in cells]

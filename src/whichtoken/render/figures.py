@@ -11,10 +11,10 @@ from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.records import Attribution
-from whichtoken.render import heads
+from whichtoken.render import head_kinds
 from whichtoken.render.palette import AGAINST, FOR, NEUTRAL, Colour, ink, ink_on, step_of
 from whichtoken.render.pictures import overlay, plain, to_image
-from whichtoken.render.rows import IMAGES_IN_FIGURE, Level, Look, Panel, Results, Row, grouped, layer_map, panels
+from whichtoken.render.rows import IMAGES_IN_FIGURE, Level, Look, Panel, Results, ScoreRow, grouped, layer_map, panels
 
 KINDS = (".png", ".svg", ".pdf")
 
@@ -25,14 +25,14 @@ def plot(results: Results, path: str | Path, look: Look) -> Path:
     if len(found) == 1 and len(found[0]) == 1:
         (shown,) = found[0].values()
         if shown.picture is None and shown.layers:
-            return plot_layers(shown, path, level=look.level)
+            return layers(shown, path, level=look.level)
         if shown.picture is not None and not shown.layers and checked(path).suffix.lower() == ".png":
             to_image(shown, path, look.how)
             return Path(path).expanduser()
     return _plot_panel(results, path, look)
 
 
-def plot_methods(results: Results, path: str | Path, *, level: Level = "word", differences: bool = False) -> Path:
+def methods(results: Results, path: str | Path, *, level: Level = "word", differences: bool = False) -> Path:
     """One text, a line for each method; each line is scaled to its own strongest word."""
     return _plot_panel(results, path, Look(level, differences))
 
@@ -67,19 +67,19 @@ def _overlays(found: Sequence[Panel], look: Look) -> Any:
     bar = figure.colorbar(_scale(), ax=list(grid.flat), pad=0.02, fraction=0.03, aspect=30, ticks=(-1, 0, 1))
     bar.ax.set_yticklabels(["against", "", "for"])
     bar.outline.set_visible(False)
-    if any(row.searched for panel in found for row in panel.rows):
-        figure.text(0.01, -0.02, "* searched on the deletion curve", fontsize=7)
+    if any(row.tuned_on_deletion for panel in found for row in panel.rows):
+        figure.text(0.01, -0.02, "* tuned on the deletion curve", fontsize=7)
     return figure
 
 
-def _line(panel: Panel) -> list[tuple[str, Row | None]]:
+def _line(panel: Panel) -> list[tuple[str, ScoreRow | None]]:
     """Titles and what they stand on; None: the image itself."""
     layers = [(f"{one.name}, {row.name}", row) for one in panel.layers for row in one.rows]
     rows = [(_name(row), row) for row in (*panel.rows, *panel.differences)]
     return [(f"{panel.label}  {panel.probability:.1%}", None), *rows, *layers]
 
 
-def plot_layers(attribution: Attribution, path: str | Path, *, level: Level = "word") -> Path:
+def layers(attribution: Attribution, path: str | Path, *, level: Level = "word") -> Path:
     """One method, a line for each layer and one for their sum. Needs `explain(..., layers=True)`."""
     found = layer_map(attribution.method, attribution, level)
     if attribution.picture is not None:
@@ -88,15 +88,15 @@ def plot_layers(attribution: Attribution, path: str | Path, *, level: Level = "w
     return _save(found.rows, title, path, line_before_last=True)
 
 
-def plot_heads(mask: HeadMask, path: str | Path) -> Path:
+def heads(mask: HeadMask, path: str | Path) -> Path:
     """Which heads are syntactic, positional or both: a square for each, layer by layer."""
     if not isinstance(mask, HeadMask):
-        raise UsageError(f"a {type(mask).__name__} is no head mask; wt.build_heads and wt.load_heads give one")
+        raise UsageError(f"a {type(mask).__name__} is no head mask; wt.heads.build and wt.heads.load give one")
     where = checked(path)
     return written(_squares(mask), where)
 
 
-def _save(rows: Sequence[Row], title: str, path: str | Path, line_before_last: bool) -> Path:
+def _save(rows: Sequence[ScoreRow], title: str, path: str | Path, line_before_last: bool) -> Path:
     where = checked(path)
     return written(_heat_map(rows, title, line_before_last), where)
 
@@ -120,8 +120,8 @@ def drawn(figure: Any, kind: str) -> bytes:
     return file.getvalue()
 
 
-def _name(row: Row) -> str:
-    return f"{row.name}{' *' if row.searched else ''}{f'  {row.remark}' if row.remark else ''}"
+def _name(row: ScoreRow) -> str:
+    return f"{row.name}{' *' if row.tuned_on_deletion else ''}{f'  {row.remark}' if row.remark else ''}"
 
 
 def empty_figure(width: float, height: float) -> Any:
@@ -149,12 +149,12 @@ def _scale() -> Any:
 
 
 def _squares(mask: HeadMask) -> Any:
-    found = heads.kinds(mask)
+    found = head_kinds.kinds(mask)
     n_layers, n_heads = len(found), len(found[0])
     size = 0.34 if max(n_layers, n_heads) <= 16 else 0.2  # inches of a square
     figure = empty_figure(1.8 + size * n_heads, 1.0 + size * n_layers)
     axes = figure.add_subplot()
-    axes.imshow([[heads.COLOURS[kind] for kind in row] for row in found])
+    axes.imshow([[head_kinds.COLOURS[kind] for kind in row] for row in found])
     axes.set_xticks(range(n_heads), range(1, n_heads + 1))
     axes.set_yticks(range(n_layers), range(1, n_layers + 1))
     axes.set_xticks([x - 0.5 for x in range(1, n_heads)], minor=True)
@@ -163,20 +163,20 @@ def _squares(mask: HeadMask) -> Any:
     axes.tick_params(which="both", length=0, labelsize=8)
     axes.spines[:].set_visible(False)
     axes.set(xlabel="head", ylabel="block")
-    axes.set_title(heads.title(mask, "\n"), loc="left", fontsize=10, parse_math=False)
+    axes.set_title(head_kinds.title(mask, "\n"), loc="left", fontsize=10, parse_math=False)
     for y, row in enumerate(found):
         for x, kind in enumerate(row):
-            if kind is not heads.Kind.NEITHER:
-                ground = rgb_of(ink_on(heads.COLOURS[kind]))
-                axes.text(x, y, heads.LETTERS[kind], ha="center", va="center", fontsize=8, color=ground)
-    _legend(axes, heads.present(mask))
+            if kind is not head_kinds.Kind.NEITHER:
+                ground = rgb_of(ink_on(head_kinds.COLOURS[kind]))
+                axes.text(x, y, head_kinds.LETTERS[kind], ha="center", va="center", fontsize=8, color=ground)
+    _legend(axes, head_kinds.present(mask))
     return figure
 
 
-def _legend(axes: Any, shown: Sequence[heads.Kind]) -> None:
+def _legend(axes: Any, shown: Sequence[head_kinds.Kind]) -> None:
     from matplotlib.patches import Patch
 
-    patches = [Patch(facecolor=rgb_of(heads.COLOURS[kind]), edgecolor="0.8", label=kind) for kind in shown]
+    patches = [Patch(facecolor=rgb_of(head_kinds.COLOURS[kind]), edgecolor="0.8", label=kind) for kind in shown]
     axes.legend(
         handles=patches, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0, frameon=False, fontsize=8
     )
@@ -186,7 +186,7 @@ def rgb_of(colour: Colour) -> tuple[float, ...]:
     return tuple(part / 255 for part in colour)
 
 
-def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
+def _heat_map(rows: Sequence[ScoreRow], title: str, line_before_last: bool) -> Any:
     words = [cell.text for cell in rows[0].cells]
     figure = empty_figure(1.6 + 0.45 * len(words), 1.3 + 0.34 * len(rows))
     shares = [[cell.share for cell in row.cells] for row in rows]
@@ -208,6 +208,6 @@ def _heat_map(rows: Sequence[Row], title: str, line_before_last: bool) -> Any:
     bar = figure.colorbar(image, ax=axes, pad=0.02, ticks=(-1, 0, 1))
     bar.ax.set_yticklabels(["against", "", "for"])
     bar.outline.set_visible(False)
-    if any(row.searched for row in rows):
-        figure.text(0.01, -0.02, "* searched on the deletion curve", fontsize=7)
+    if any(row.tuned_on_deletion for row in rows):
+        figure.text(0.01, -0.02, "* tuned on the deletion curve", fontsize=7)
     return figure

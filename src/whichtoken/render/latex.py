@@ -2,7 +2,7 @@
 
 from whichtoken.errors import UsageError
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
-from whichtoken.render.rows import Level, Look, Panel, Results, Row, panels
+from whichtoken.render.rows import Level, Look, Panel, Results, ScoreRow, panels
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -49,17 +49,17 @@ def _panel(panel: Panel, numbers: bool) -> str:
     share = f"{panel.probability:.1%}"
     head = rf"\noindent\textbf{{{escape(panel.label)}}} ({escape(share)})"
     rows = [*panel.rows, *panel.differences]
-    names = [escape(row.name) + ("*" if row.searched else "") for row in rows]
+    names = [escape(row.name) + ("*" if row.tuned_on_deletion else "") for row in rows]
     words = [rf"\raggedright\arraybackslash {_words(row, numbers)}" for row in rows]
     lines = [rf"{name} & {line} \\" for name, line in zip(names, words, strict=True)]
     lines += [rf"\multicolumn{{2}}{{l}}{{{escape(note)}}} \\" for note in panel.notes]
-    if any(row.searched for row in rows):
-        lines.append(r"\multicolumn{2}{l}{\footnotesize * searched on the deletion curve} \\")
+    if any(row.tuned_on_deletion for row in rows):
+        lines.append(r"\multicolumn{2}{l}{\footnotesize * tuned on the deletion curve} \\")
     table = [r"\begin{tabular}{@{}lp{0.75\linewidth}@{}}", *lines, r"\end{tabular}"]
     return "\n".join([head + r"\par", *table])
 
 
-def _words(row: Row, numbers: bool) -> str:
+def _words(row: ScoreRow, numbers: bool) -> str:
     words = "".join(f"{escape(cell.before)}{_box(cell.text, cell.share, numbers)}" for cell in row.cells)
     return rf"{words} \hfill{{\footnotesize {escape(row.remark)}}}" if row.remark else words
 

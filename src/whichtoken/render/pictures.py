@@ -13,7 +13,7 @@ from whichtoken.atomic_write import write_whole
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.records import Attribution, How, Picture
 from whichtoken.render.palette import AGAINST, FOR
-from whichtoken.render.rows import Look, Row, check_how, panels
+from whichtoken.render.rows import Look, ScoreRow, check_how, panels
 
 SEEN = 224  # pixels: smaller images are enlarged, so that people can see them
 LARGEST = 10_000
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 def to_image(shown: Attribution, path: str | Path | None = None, how: How = "bilinear", size: int | None = None) -> Any:
     """A PIL image of one attribution, also written to `path` as PNG; `Attribution.to_image` says more."""
     if shown.picture is None:
-        raise UsageError("this attribution is of a text; to_html, to_latex and plot_methods show texts")
+        raise UsageError("this attribution is of a text; to_html, to_latex and plot.methods show texts")
     if path is not None and Path(path).suffix.lower() != ".png":
         raise UsageError(f"{path}: the image is written as PNG; give the file the ending .png")
     made = overlay(panels(shown, Look())[0].rows[0], how, size)
@@ -36,7 +36,7 @@ def to_image(shown: Attribution, path: str | Path | None = None, how: How = "bil
     return made
 
 
-def overlay(row: Row, how: How = "bilinear", size: int | None = None) -> Any:
+def overlay(row: ScoreRow, how: How = "bilinear", size: int | None = None) -> Any:
     """The image in grey, so that colours mean scores and nothing else; the stronger, the less it shows through."""
     check_how(how)
     assert row.picture is not None, "a row of an image"
@@ -68,7 +68,7 @@ def plain(picture: Picture, size: int | None = None) -> Any:
     return found.resize(wanted, image.Resampling.NEAREST if scale >= 1 else image.Resampling.BOX)
 
 
-def overlay_png(row: Row, how: How = "bilinear") -> str:
+def overlay_png(row: ScoreRow, how: How = "bilinear") -> str:
     """In base64, for a page."""
     return base64.b64encode(_png(overlay(row, how))).decode()
 
@@ -77,7 +77,7 @@ def plain_png(picture: Picture) -> str:
     return base64.b64encode(_png(plain(picture))).decode()
 
 
-def _shares(row: Row, how: How, size: tuple[int, int]) -> Array:
+def _shares(row: ScoreRow, how: How, size: tuple[int, int]) -> Array:
     assert row.picture is not None, "a row of an image"
     image, fine = _image(), bool(row.fine) and how == "bilinear"
     shape = (row.picture.rows, row.picture.columns)

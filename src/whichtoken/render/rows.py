@@ -43,7 +43,7 @@ def check_how(how: str) -> None:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ScoreCell:
     """A word, a token, or a patch of an image."""
 
     text: str
@@ -53,17 +53,17 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[ScoreCell, ...]
     about: str = ""  # how it was made
-    searched: bool = False
+    tuned_on_deletion: bool = False
     remark: str = ""  # to stand beside it
     unit: str = ""  # of its scores, where these are no longer the method's own
     picture: Picture | None = None  # whose patches the cells are, row by row
     fine: tuple[tuple[float, ...], ...] = ()  # shares of its pixels
 
-    def strongest(self, count: int = 3) -> tuple[Cell, ...]:
+    def strongest(self, count: int = 3) -> tuple[ScoreCell, ...]:
         """The cells that speak for the label most, the strongest first."""
         found = sorted(self.cells, key=lambda cell: -cell.score)
         return tuple(cell for cell in found if cell.score > 0)[:count]
@@ -74,7 +74,7 @@ class LayerMap:
     """What each layer adds to the scores of one method. Shares are of the strongest of all rows."""
 
     name: str
-    rows: tuple[Row, ...]  # the last is the sum
+    rows: tuple[ScoreRow, ...]  # the last is the sum
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Panel:
     label: str
     probability: float
     model: str
-    rows: tuple[Row, ...]
-    differences: tuple[Row, ...]
+    rows: tuple[ScoreRow, ...]
+    differences: tuple[ScoreRow, ...]
     layers: tuple[LayerMap, ...]
     notes: tuple[str, ...]
     picture: Picture | None = None
@@ -151,12 +151,12 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
     )
 
 
-def _row(name: str, shown: Attribution, look: Look) -> Row:
-    return Row(
+def _row(name: str, shown: Attribution, look: Look) -> ScoreRow:
+    return ScoreRow(
         visible(name),
         cells(shown, look.level),
         visible(_about(shown)),
-        shown.searched,
+        shown.tuned_on_deletion,
         look.remarks.get(name, ""),
         picture=shown.picture,
         fine=() if shown.picture is None else _fine(shown.picture.pixels),
@@ -187,11 +187,11 @@ def _notes(shown: Attribution) -> tuple[str, ...]:
 
 def cells(
     shown: Attribution, level: Level, scores: Sequence[float] | None = None, strongest: float = 0.0
-) -> tuple[Cell, ...]:
+) -> tuple[ScoreCell, ...]:
     """`scores`: others than the attribution's own. `strongest`: what shares are of, by default the row's own."""
     found = _pieces(shown, shown.scores if scores is None else scores, level)
     strongest = strongest or max((abs(score) for _, _, score in found), default=0.0) or 1.0
-    return tuple(Cell(visible(text), score, score / strongest, visible(before)) for before, text, score in found)
+    return tuple(ScoreCell(visible(text), score, score / strongest, visible(before)) for before, text, score in found)
 
 
 def _pieces(shown: Attribution, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
@@ -214,15 +214,15 @@ def _pieces(shown: Attribution, scores: Sequence[float], level: Level) -> list[t
     return found
 
 
-def difference(one: Row, other: Row) -> Row:
+def difference(one: ScoreRow, other: ScoreRow) -> ScoreRow:
     """Share by share, so that two methods with different units can be compared."""
     if [cell.text for cell in one.cells] != [cell.text for cell in other.cells]:
         raise UsageError(f"{one.name} and {other.name} are about different texts; only one text has a difference")
     pairs = [(a, a.share - b.share) for a, b in zip(one.cells, other.cells, strict=True)]
-    made = tuple(Cell(cell.text, share, share, cell.before) for cell, share in pairs)
-    searched = one.searched or other.searched
+    made = tuple(ScoreCell(cell.text, share, share, cell.before) for cell, share in pairs)
+    tuned = one.tuned_on_deletion or other.tuned_on_deletion
     name, about = f"{one.name} {MINUS} {other.name}", "share of the strongest, one minus the other"
-    return Row(name, made, about, searched, unit="difference of shares", picture=one.picture)
+    return ScoreRow(name, made, about, tuned, unit="difference of shares", picture=one.picture)
 
 
 def layer_map(name: str, shown: Attribution, level: Level) -> LayerMap:
@@ -235,7 +235,7 @@ def layer_map(name: str, shown: Attribution, level: Level) -> LayerMap:
     strongest = max(abs(score) for row in terms for score in row) or 1.0
     names = [*(f"block {i}" for i in range(1, len(shown.layers) + 1)), "sum"]
     rows = zip(names, (*shown.layers, shown.scores), strict=True)
-    made = (Row(n, cells(shown, level, scores, strongest), picture=shown.picture) for n, scores in rows)
+    made = (ScoreRow(n, cells(shown, level, scores, strongest), picture=shown.picture) for n, scores in rows)
     return LayerMap(visible(name), tuple(made))
 
 

@@ -12,29 +12,29 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from whichtoken.render import bench_table, heads
+from whichtoken.render import bench_table, head_kinds
 from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
-from whichtoken.render.rows import Look, Panel, Results, Row, panels, visible
+from whichtoken.render.rows import Look, Panel, Results, ScoreRow, panels, visible
 from whichtoken.tables import BenchTable
 
 if TYPE_CHECKING:  # the package imports numpy, and `whichtoken --help` need not wait for that
     from whichtoken.heads.mask import HeadMask
 
-SEARCHED = "*"
+TUNED = "*"
 SHOWN = 0.05  # shares below get no number
 LONGEST_NAME = 36  # of a method in the table of a benchmark
 
 
 def print_each(console: Console, results: Iterable[Results], look: Look) -> None:
     """Result by result, as they come; the legend last."""
-    searched, count = False, 0
+    tuned, count = False, 0
     for result in results:
         for panel in panels(result, look):
             console.print(panel_view(panel, _with_numbers(console, look)), soft_wrap=False)
             console.print()
-            searched, count = searched or any(row.searched for row in panel.rows), count + 1
+            tuned, count = tuned or any(row.tuned_on_deletion for row in panel.rows), count + 1
     if count:
-        console.print(legend_view(console, searched))
+        console.print(legend_view(console, tuned))
 
 
 def panel_view(panel: Panel, numbers: bool) -> RenderableType:
@@ -59,7 +59,7 @@ def image_view(head: Text, panel: Panel, numbers: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _grid_view(row: Row, numbers: bool, beside: Text) -> RenderableType:
+def _grid_view(row: ScoreRow, numbers: bool, beside: Text) -> RenderableType:
     columns = row.picture.columns if row.picture is not None else len(row.cells)
     lines = [row.cells[first : first + columns] for first in range(0, len(row.cells), columns)]
     drawn = Text("\n").join(Text.assemble(*(_patch(cell.share, numbers) for cell in line)) for line in lines)
@@ -67,7 +67,7 @@ def _grid_view(row: Row, numbers: bool, beside: Text) -> RenderableType:
     return Group(name_of(row), drawn, beside)
 
 
-def _beside(row: Row) -> Text:
+def _beside(row: ScoreRow) -> Text:
     """Short, as the grids stand side by side."""
     best = "".join(f"most: {cell.text}" for cell in row.strongest(1))
     return Text(row.remark) if row.remark else Text(row.unit or best or "none speaks for it", style="dim")
@@ -80,15 +80,15 @@ def _patch(share: float, numbers: bool) -> tuple[str, Style]:
     return ("  ", style_of(share)) if step_of(share) else ("\N{MIDDLE DOT} ", Style(dim=True))
 
 
-def legend_view(console: Console, searched: bool) -> RenderableType:
+def legend_view(console: Console, tuned: bool) -> RenderableType:
     parts: list[RenderableType] = []
     if console.color_system and not console.no_color:
         scale = Text.assemble(*((f"{share:+.1f} ", style_of(share)) for share in (-1.0, -0.5, 0.0, 0.5, 1.0)))
         parts.append(Text.assemble("against the label ", scale, " for it; shares of the strongest of the row"))
     else:
         parts.append(Text("+ speaks for the label, - against it; shares of the strongest of the row"))
-    if searched:
-        parts.append(Text(f"{SEARCHED} searched on the deletion curve: its deletion scores flatter it", style="dim"))
+    if tuned:
+        parts.append(Text(f"{TUNED} tuned on the deletion curve: its deletion scores flatter it", style="dim"))
     return Group(*parts)
 
 
@@ -97,7 +97,7 @@ def style_of(share: float) -> Style:
     return Style(color=_hex(ink(step)), bgcolor=_hex(shade(step))) if step else Style()
 
 
-def words_of(row: Row, numbers: bool) -> Text:
+def words_of(row: ScoreRow, numbers: bool) -> Text:
     """Never from markup: a text may hold [bold]."""
     line = Text()
     for cell in row.cells:
@@ -145,12 +145,12 @@ def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
     )
 
 
-def _by_column(table: BenchTable) -> list[list[bench_table.Entry]]:
+def _by_column(table: BenchTable) -> list[list[bench_table.CellText]]:
     lines = bench_table.entries(table)
     return [[line[number] for line in lines] for number in range(len(table.columns))]
 
 
-def _bench_cells(entries: Sequence[bench_table.Entry], short: bool) -> list[Text]:
+def _bench_cells(entries: Sequence[bench_table.CellText], short: bool) -> list[Text]:
     widest = max((len(entry.mean) for entry in entries), default=0)
     return [
         Text(bench_table.text_of(replace(entry, mean=entry.mean.rjust(widest)), short), "bold" if entry.best else "")
@@ -161,34 +161,41 @@ def _bench_cells(entries: Sequence[bench_table.Entry], short: bool) -> list[Text
 def heads_view(mask: "HeadMask") -> RenderableType:
     """A grid of letters, what they mean, and what the corpus said."""
     grid = Table.grid(padding=(0, 1))
-    found = heads.kinds(mask)
+    found = head_kinds.kinds(mask)
     grid.add_row(Text("head", style="dim"), *(Text(f"{i:>2}", style="dim") for i in range(1, len(found[0]) + 1)))
     for number, row in enumerate(found, 1):
-        grid.add_row(Text(f"block {number}", style="dim"), *(Text(f" {heads.LETTERS[k]}", _ground(k)) for k in row))
-    legend = Text.assemble(*(p for k in heads.present(mask) for p in ((heads.LETTERS[k], _ground(k)), f" {k}  ")))
-    parts: list[RenderableType] = [Text(heads.title(mask), style="bold"), grid, legend, Text()]
-    parts.append(Text(heads.corpus_line(mask), style="dim"))
-    for titles, rows in ((heads.RELATIONS, heads.relation_rows(mask)), (heads.REASONS, heads.reason_rows(mask))):
+        grid.add_row(
+            Text(f"block {number}", style="dim"), *(Text(f" {head_kinds.LETTERS[k]}", _ground(k)) for k in row)
+        )
+    legend = Text.assemble(
+        *(p for k in head_kinds.present(mask) for p in ((head_kinds.LETTERS[k], _ground(k)), f" {k}  "))
+    )
+    parts: list[RenderableType] = [Text(head_kinds.title(mask), style="bold"), grid, legend, Text()]
+    parts.append(Text(head_kinds.corpus_line(mask), style="dim"))
+    for titles, rows in (
+        (head_kinds.RELATIONS, head_kinds.relation_rows(mask)),
+        (head_kinds.REASONS, head_kinds.reason_rows(mask)),
+    ):
         parts += [Text(), table_view(titles, rows)] if rows else []
     return Group(*parts)
 
 
-def _ground(kind: heads.Kind) -> Style:
-    colour = heads.COLOURS[kind]
-    return Style() if kind is heads.Kind.NEITHER else Style(color=_hex(ink_on(colour)), bgcolor=_hex(colour))
+def _ground(kind: head_kinds.Kind) -> Style:
+    colour = head_kinds.COLOURS[kind]
+    return Style() if kind is head_kinds.Kind.NEITHER else Style(color=_hex(ink_on(colour)), bgcolor=_hex(colour))
 
 
-def side_of(row: Row) -> Text:
+def side_of(row: ScoreRow) -> Text:
     """What stands beside a row: a remark if there is one, else its strongest words."""
     top = ", ".join(f"{cell.text} {cell.share:+.2f}" for cell in row.strongest())
     return Text(row.remark) if row.remark else Text(top or "none speaks for it", style="dim")
 
 
-def name_of(row: Row) -> Text:
-    return Text.assemble((row.name, "cyan"), (f" {SEARCHED}" if row.searched else "", "dim"))
+def name_of(row: ScoreRow) -> Text:
+    return Text.assemble((row.name, "cyan"), (f" {TUNED}" if row.tuned_on_deletion else "", "dim"))
 
 
-def _rows_view(rows: Sequence[Row], numbers: bool, beside: Callable[[Row], Text] | None = None) -> Table:
+def _rows_view(rows: Sequence[ScoreRow], numbers: bool, beside: Callable[[ScoreRow], Text] | None = None) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, max_width=40)
     table.add_column(overflow="fold")

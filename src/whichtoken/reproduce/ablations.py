@@ -10,13 +10,13 @@ from typing import Any
 
 from whichtoken.core.registry import method
 from whichtoken.core.trace import Method
-from whichtoken.data import BUFFER, Example, read_examples, shuffled
+from whichtoken.data.examples import BUFFER, TextExample, read_examples, shuffled
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
-from whichtoken.heads import HeadMask, all_heads, corrupt_heads, random_heads
+from whichtoken.heads.mask import HeadMask, all_heads, corrupt_mask, random_mask
 from whichtoken.metrics.randomisation import ladder
 from whichtoken.models import Subject
-from whichtoken.references import ReferenceLibrary
-from whichtoken.references.build import build_references
+from whichtoken.references._build import build as build_references
+from whichtoken.references.library import ReferenceLibrary
 
 GAMMAS = (0.1, 0.01, 0.001)
 NUMBERS = (0, 1, 2, 5, 10, 20, 30)
@@ -29,14 +29,14 @@ Variants = dict[str, Method]
 def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan: int | str = 2000) -> Variants:
     """The variants of one ablation (`ABLATIONS`) by readable names, in the order of its table.
 
-    `train`: texts with labels, as `build_references` takes them, for the ablations that make libraries; the others
+    `train`: texts with labels, as `references.build` takes them, for the ablations that make libraries; the others
     read the subject's own library or head mask. `scan`: how many texts of it are looked at, drawn by `seed`, or "all".
     "n-references" has no row for more references than every class has.
     """
     if not isinstance(name, str) or name not in _KINDS:
         raise UnknownName("ablation", name, _KINDS)
     if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise BadSetting("seed", seed, "a whole number, at least 0")
     if scan != "all" and (isinstance(scan, bool) or not isinstance(scan, int) or scan < 1):
@@ -55,7 +55,7 @@ def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan
 
 @dataclass(frozen=True)
 class _Given:
-    examples: Sequence[Example]
+    examples: Sequence[TextExample]
     seed: int
 
 
@@ -82,7 +82,7 @@ def _gamma(subject: Subject, given: _Given) -> Variants:
 
 def _n_references(subject: Subject, given: _Given) -> Variants:
     library = _own_library(subject)
-    there = min(n for label in range(len(subject.labels)) if (n := library.n_maps(label)))
+    there = min(len(references) for references in library.references if references)
     return {f"n={n}": method("contrast-cat", n=n) for n in NUMBERS if n <= there}  # a row must not promise more
 
 
@@ -100,14 +100,14 @@ def _head_mask(subject: Subject, given: _Given) -> Variants:
         "heads=positional": replace(mask, syntactic=none, added=not_one, origin="positional only"),
     }
     for seed in range(given.seed, given.seed + RANDOM_MASKS):
-        masks[f"heads=random, seed={seed}"] = random_heads(mask, seed)
+        masks[f"heads=random, seed={seed}"] = random_mask(mask, seed)
     masks["heads=all"] = all_heads(mask.n_layers, mask.n_heads, mask.model, mask.fingerprint)
     return {key: method("mask-lrp", heads=chosen) for key, chosen in masks.items()}
 
 
 def _head_corruption(subject: Subject, given: _Given) -> Variants:
     mask = _own_heads(subject)
-    return {f"corruption={rate:g}": method("mask-lrp", heads=corrupt_heads(mask, rate, given.seed)) for rate in RATES}
+    return {f"corruption={rate:g}": method("mask-lrp", heads=corrupt_mask(mask, rate, given.seed)) for rate in RATES}
 
 
 def _search(subject: Subject, given: _Given) -> Variants:
@@ -136,7 +136,7 @@ def _own_heads(subject: Subject) -> HeadMask:
     if subject.heads is None:
         raise NoHeads(subject.title)
     if subject.heads.origin != "measured":
-        raise UsageError(f"this ablation starts from measured heads, as wt.build_heads finds them, not {subject.heads}")
+        raise UsageError(f"this ablation starts from measured heads, as wt.heads.build finds them, not {subject.heads}")
     return subject.heads
 
 

@@ -28,7 +28,7 @@ from whichtoken.records import Attribution
 from whichtoken.targets import label_index
 from whichtoken.tasks import Piece, task_for
 from whichtoken.tasks.classify import link_of
-from whichtoken.tasks.image import ClassifyImage
+from whichtoken.tasks.image import ImageClassification
 from whichtoken.vision.maps import pixel_map
 from whichtoken.vision.pixels import Fill, Of, PixelCurves, PixelGrid, PixelOrder, removal_order
 
@@ -184,7 +184,7 @@ def _curves(
 
 
 def _check_subject(subject: Subject) -> None:
-    if not isinstance(subject, Subject) or not isinstance(task_for(subject), ClassifyImage):
+    if not isinstance(subject, Subject) or not isinstance(task_for(subject), ImageClassification):
         raise BadSetting("subject", getattr(subject, "title", type(subject).__name__), IMAGE_SUBJECT)
 
 
@@ -218,6 +218,6 @@ def _fills(
 ) -> dict[str, Perturbation]:
     if black is not None and len(black) != channels:
         raise BadSetting("black", black, f"what black is after the image processor, for each of {channels} channels")
-    removals = ClassifyImage(subject).removals()
+    removals = ImageClassification(subject).removals()
     given = {} if black is None else {"black": FillPixels("black", tuple(black))}
     return {how.fill: given.get(how.fill) or removals[how.fill] for how in plans}

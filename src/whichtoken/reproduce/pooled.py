@@ -12,20 +12,20 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.bench.metrics import DOWN, ORDER_WORDS, UP, Columns, Metric
+from whichtoken.bench.metrics import DOWN, ORDER_WORDS, UP, BenchMetric, Columns
 from whichtoken.bench.results import InputResult
 from whichtoken.bench.stats import RESAMPLES, SEED
 from whichtoken.bench.table import mean_curves_of
 from whichtoken.errors import UsageError
 from whichtoken.metrics.curves import StepMetric, per_step
 from whichtoken.records import Curve, Plan
-from whichtoken.tables import Cell, Column
+from whichtoken.tables import Column, Estimate
 
 STEPS: tuple[StepMetric, ...] = ("aopc", "log-odds")
 
 
 @dataclass(frozen=True)
-class PooledAuc(Metric):
+class PooledAuc(BenchMetric):
     """One number for all inputs, so its interval comes from resampling the inputs as a whole."""
 
     on_curves: bool = True
@@ -38,7 +38,7 @@ class PooledAuc(Metric):
 
 def _column(
     name: str, inputs: Sequence[InputResult], plan: Plan, metric: StepMetric
-) -> tuple[Column, Mapping[str, Cell]]:
+) -> tuple[Column, Mapping[str, Estimate]]:
     methods, source = list(inputs[0].methods), np.random.default_rng(SEED)
     changes = np.array([[per_step(one.curve(m, plan), metric)[1:] for one in inputs] for m in methods])
     draws = (source.integers(0, len(inputs), len(inputs)) for _ in range(RESAMPLES // 10))
@@ -54,7 +54,7 @@ def _column(
         plan=plan,
     )
     cells = zip(methods, _areas(methods, changes), low, high, strict=True)
-    return column, {m: Cell(float(a), float(lo), float(hi), len(inputs)) for m, a, lo, hi in cells}
+    return column, {m: Estimate(float(a), float(lo), float(hi), len(inputs)) for m, a, lo, hi in cells}
 
 
 def _areas(methods: Sequence[str], changes: NDArray[np.float64]) -> list[float]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.bench.metrics import UP, BetweenClasses, CurveMetric, Seen, register_metric
-from whichtoken.bench.protocol import PRESETS
+from whichtoken.bench._protocol import PRESETS
+from whichtoken.bench.metrics import UP, BetweenClasses, CurveMetric, ScoredInput, register_metric
 from whichtoken.core.removal_steps import Grid, Steps, register_grid, steps_at
 from whichtoken.metrics.curves import per_step
 from whichtoken.metrics.ranks import kendall, score_table
@@ -70,7 +70,7 @@ class PositionsBetweenClasses(BetweenClasses):
         "the next one"
     )
 
-    def value(self, seen: Seen) -> float | None:
+    def value(self, seen: ScoredInput) -> float | None:
         if seen.other is None or min(len(set(one.scores)) for one in (seen.own, seen.other)) < 2:
             return None
         return positions_tau(seen.own.scores, seen.other.scores)

@@ -1,10 +1,10 @@
 """Tasks: what models are for. Each task is one file, and no file outside this folder branches on the kind of input."""
 
-from whichtoken.tasks.answer import Answer
-from whichtoken.tasks.classify import Classify
-from whichtoken.tasks.image import ClassifyImage
+from whichtoken.tasks.answer import QuestionAnswering
+from whichtoken.tasks.classify import Classification
+from whichtoken.tasks.image import ImageClassification
 from whichtoken.tasks.task import (
-    Example,
+    BenchInput,
     Gold,
     Opened,
     Piece,
@@ -17,11 +17,11 @@ from whichtoken.tasks.task import (
     task_for,
 )
 
-for _task in (Classify, Answer, ClassifyImage):
+for _task in (Classification, QuestionAnswering, ImageClassification):
     register(_task)
 
 __all__ = [
-    "Example",
+    "BenchInput",
     "Gold",
     "Opened",
     "Piece",

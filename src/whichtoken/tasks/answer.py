@@ -18,14 +18,14 @@ from torch import Tensor
 from whichtoken.core.objectives import Objective, probability_of
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.rows import Row
-from whichtoken.data import check_texts, read_examples
+from whichtoken.data.examples import check_texts, read_examples
+from whichtoken.data.squad import Question, read_squad
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, batches, window_row
 from whichtoken.records import Attribution
-from whichtoken.squad import Question, read_squad
 from whichtoken.targets import Part, Predicted, Span, Target
 from whichtoken.tasks import texts
-from whichtoken.tasks.task import Example, Gold, Opened, Piece, ScoredPiece, Task, Unit
+from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, ScoredPiece, Task, Unit
 
 CONTEXT = 1  # of the two texts of a question
 LONGEST_ANSWER = 30  # tokens
@@ -99,7 +99,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Answer(Task):
+class QuestionAnswering(Task):
     subject: Subject
 
     heads: ClassVar[tuple[str, ...]] = ("AutoModelForQuestionAnswering",)
@@ -201,7 +201,7 @@ class Answer(Task):
         """As the papers' code: each end by itself."""
         return Span(free=True, part=part)
 
-    def gold(self, example: Example, document: Document, index: int, part: Part) -> Gold | None:
+    def gold(self, example: BenchInput, document: Document, index: int, part: Part) -> Gold | None:
         """The first of the true answers. One that was cut off becomes the span of the first token, as in the papers."""
         if not example.truth:
             return None
@@ -215,11 +215,11 @@ class Answer(Task):
     def n_tokens(self, document: Document) -> int:
         return len(document.windows[0])
 
-    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
+    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         """From a file in SQuAD's form, or a list of Question; or, without answers, from pairs or a file of them."""
         squad = isinstance(source, str | Path) and Path(source).suffix.lower() == ".json"
         if isinstance(source, str | Path) and not squad:
-            yield from (Example(found.texts, (), found.where) for found in read_examples(source, None, columns))
+            yield from (BenchInput(found.texts, (), found.where) for found in read_examples(source, None, columns))
             return
         given = read_squad(source) if squad else source
         if not isinstance(given, Iterable):
@@ -227,11 +227,11 @@ class Answer(Task):
             raise BadInput(f"questions is {given!r:.60}; expected {wanted}")
         for number, one in enumerate(given):
             if isinstance(one, Question):
-                yield Example(one.texts, one.answers, one.where or f"question {number}", one.id)
+                yield BenchInput(one.texts, one.answers, one.where or f"question {number}", one.id)
             elif isinstance(one, tuple) and len(one) == 2:
-                yield Example(one, (), f"question {number}")
+                yield BenchInput(one, (), f"question {number}")
             else:
-                raise BadInput(f"question {number} is {one!r:.60}; expected a Question, as wt.read_squad returns")
+                raise BadInput(f"question {number} is {one!r:.60}; expected a Question, as wt.data.read_squad returns")
 
     def reference_rule(self, rule: str) -> str:
         """Any questions: the rule is applied when an answer is explained, because where it is decides."""

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from whichtoken.core.objectives import ClassObjective, Link, Objective
 from whichtoken.core.perturb import Perturbation
-from whichtoken.data import read_examples
+from whichtoken.data.examples import read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, batches, window_row
 from whichtoken.records import Attribution
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, label_index, label_of
 from whichtoken.tasks import texts
-from whichtoken.tasks.task import Example, Gold, Opened, Piece, Scored, ScoredPiece, Task, Unit
+from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Scored, ScoredPiece, Task, Unit
 
 READOUTS = {
     "first": "the first token",
@@ -27,7 +27,7 @@ READOUTS = {
 
 
 @dataclass(frozen=True)
-class Classify(Task):
+class Classification(Task):
     subject: Subject
 
     heads: ClassVar[tuple[str, ...]] = ("AutoModelForSequenceClassification",)
@@ -99,15 +99,15 @@ class Classify(Task):
     def units(self, record: Attribution, level: str) -> list[Unit]:
         return texts.units(record, level)
 
-    def gold(self, example: Example, document: Any, index: int, part: Part) -> Gold | None:
+    def gold(self, example: BenchInput, document: Any, index: int, part: Part) -> Gold | None:
         return class_gold(self.subject, example)
 
     def n_tokens(self, document: Document) -> int:
         return len(document.windows[0])
 
-    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
+    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         for found in read_examples(source, labels, columns):
-            yield Example(found.texts, found.label, found.where)
+            yield BenchInput(found.texts, found.label, found.where)
 
     def reference_rule(self, rule: str) -> str:
         return rule
@@ -134,7 +134,7 @@ def class_target(target: Any, labels: Sequence[str]) -> Predicted | Class | Cont
     return Class(label_index(target.label if isinstance(target, Class) else target, labels))
 
 
-def class_gold(subject: Subject, example: Example) -> Gold:
+def class_gold(subject: Subject, example: BenchInput) -> Gold:
     if example.truth is None:
         raise BadInput(": this protocol explains the true class, and there is no label", place=example.where)
     return Gold(Class(label_index(example.truth, subject.labels)))

@@ -13,7 +13,7 @@ from whichtoken.core.objectives import ClassObjective
 from whichtoken.core.perturb import Fill, Perturbation
 from whichtoken.core.rows import Image
 from whichtoken.core.trace import Ask, Method
-from whichtoken.data import read_images
+from whichtoken.data.examples import read_images
 from whichtoken.errors import NotFinite, UsageError
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.architectures import PREFIXES
@@ -21,7 +21,7 @@ from whichtoken.models.images import Prepared, as_images, black, from_png, png_o
 from whichtoken.records import Attribution, Picture
 from whichtoken.targets import Part, label_of
 from whichtoken.tasks.classify import class_facts, class_gold, class_objective, class_target, resolved
-from whichtoken.tasks.task import Example, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit
+from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit
 from whichtoken.vision.maps import pixel_map
 from whichtoken.vision.pixels import rounded
 
@@ -34,7 +34,7 @@ PREFIX_NAMES = dict(zip(PREFIXES, ("[CLS]", "[DIST]", "[REG{}]"), strict=True))
 
 
 @dataclass(frozen=True)
-class ClassifyImage(Task):
+class ImageClassification(Task):
     subject: Subject
 
     heads: ClassVar[tuple[str, ...]] = ("AutoModelForImageClassification",)
@@ -131,7 +131,7 @@ class ClassifyImage(Task):
             for (r, c), score in zip(product(range(rows), range(columns)), scores, strict=True)
         ]
 
-    def gold(self, example: Example, document: Any, index: int, part: Part) -> Gold | None:
+    def gold(self, example: BenchInput, document: Any, index: int, part: Part) -> Gold | None:
         return class_gold(self.subject, example)
 
     def n_tokens(self, document: Prepared) -> int:
@@ -140,10 +140,10 @@ class ClassifyImage(Task):
     def named(self, document: Prepared) -> str:
         return Image(document.pixels, (0, 0)).digest.hex()
 
-    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
+    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         """From a folder of image files, a file with a column `image`, or a list of images."""
         for found in read_images(source, labels, columns):
-            yield Example(found.image, found.label, found.where)
+            yield BenchInput(found.image, found.label, found.where)
 
     def facts(self) -> list[tuple[str, str]]:
         subject = self.subject
@@ -174,7 +174,7 @@ class _Fills(Mapping[str, Perturbation]):
         if name != "black":
             raise KeyError(name)
         channels = self._subject.model.config.num_channels
-        return Fill(name, tuple(black(self._subject.tokenizer, channels).tolist()))
+        return Fill(name, tuple(black(self._subject.processor, channels).tolist()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(("black", "mean"))
@@ -191,7 +191,7 @@ def prefix_names(subject: Subject) -> tuple[str, ...]:
 
 
 def _picture(subject: Subject, image: Prepared, grid: tuple[int, int]) -> Picture:
-    shown = seen(subject.tokenizer, image.pixels)
+    shown = seen(subject.processor, image.pixels)
     return Picture(image.source, png_of(shown), shown.shape[1], shown.shape[0], *grid)
 
 

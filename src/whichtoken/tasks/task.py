@@ -73,7 +73,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Example:
+class BenchInput:
     """One input of a benchmark: what is explained of it if the truth is, and where it was found."""
 
     item: Any  # as `encode` takes it
@@ -152,7 +152,7 @@ class Task(Protocol):
         """How many tokens the model reads of a document, special ones included."""
         ...
 
-    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[Example]:
+    def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         """The inputs of a benchmark."""
         ...
 
@@ -203,7 +203,7 @@ class Task(Protocol):
         """What a benchmark explains unless it explains the truth. `part`: of an answer."""
         return None
 
-    def gold(self, example: Example, document: Any, index: int, part: Part) -> Gold | None:
+    def gold(self, example: BenchInput, document: Any, index: int, part: Part) -> Gold | None:
         """The truth about an example; None if it is not known, and the example is left out where it is needed."""
         return None
 
@@ -249,7 +249,7 @@ def register(task: _T) -> _T:
 
 def task_for(subject: Subject) -> Task:
     if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
     _load_others()
     return next(task for task in _tasks if task.accepts(subject))(subject)  # type: ignore[call-arg]
 

@@ -10,20 +10,18 @@ from hypothesis import strategies as st
 from tests.render.shown import FINE
 
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
-from whichtoken.metrics.plausibility import (
+from whichtoken.metrics._plausibility import (
     Plausibility,
     Rationale,
-    SentimentTree,
     auprc,
     iou_f1,
     plausibility,
-    read_sst_trees,
     runs,
-    sst_rationale,
     token_f1,
     top_tokens,
 )
 from whichtoken.records import Attribution
+from whichtoken.reproduce.sst_trees import SentimentTree, read_sst_trees, sst_rationale
 
 TREE = r"(1 (3 (2 -LRB-) (4 (3 funny) (2 -RRB-))) (1 (2 and\/or) (0 (1 not) (2 \*\*\*))))"
 POSITIONS = st.sets(st.integers(0, 9))

@@ -20,24 +20,17 @@ from tqdm.auto import tqdm
 from whichtoken.core.objectives import anything
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Needs, Site, View
-from whichtoken.data import BUFFER, Example, count_examples, read_examples, shuffled
+from whichtoken.data.examples import BUFFER, TextExample, count_examples, read_examples, shuffled
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import batches, window_row
 from whichtoken.models.subject import Subject
-from whichtoken.references import (
-    PRESETS,
-    Packed,
-    Recipe,
-    Reference,
-    ReferenceLibrary,
-    check_folder,
-    pack,
-    read,
-    save_references,
-)
 from whichtoken.references.candidates import Candidate, Shelf
-from whichtoken.settings import build
+from whichtoken.references.library import Reference, ReferenceLibrary
+from whichtoken.references.packing import Packed, pack
+from whichtoken.references.recipe import PRESETS, Recipe
+from whichtoken.references.store import check_folder, read, save
+from whichtoken.settings import make_settings
 from whichtoken.targets import label_index
 from whichtoken.tasks import Task, task_for
 
@@ -48,7 +41,7 @@ SAMPLES_KEPT = 8  # libraries made of a method's texts that are remembered for e
 _samples: WeakKeyDictionary[nn.Module, dict[str, ReferenceLibrary]] = WeakKeyDictionary()
 
 
-def build_references(
+def build(
     subject: Subject,
     texts: Any,
     labels: Any = None,
@@ -65,8 +58,8 @@ def build_references(
     `settings`: those of `whichtoken.references.Recipe`, and `preset="repo"` for the authors' choices.
     """
     if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
-    recipe = build(Recipe, "build_references", PRESETS, settings.pop("preset", None), settings)
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
+    recipe = make_settings(Recipe, "references.build", PRESETS, settings.pop("preset", None), settings)
     if out is not None:
         check_folder(out)
     examples = read_examples(texts, labels, columns)
@@ -74,11 +67,11 @@ def build_references(
     if empty := [label for label, found in zip(library.labels, library.references, strict=True) if not found]:
         warnings.warn(f"no references for {', '.join(empty)}: nothing can be explained for that class", stacklevel=2)
     if out is not None:
-        save_references(library, out)
+        save(library, out)
     return library
 
 
-def load_references(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary:
+def load(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary:
     """Read a stored library; LibraryMismatch if it was made for another model than `subject`."""
     if subject is not None and not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a library of any model")
@@ -91,7 +84,7 @@ def load_references(folder: str | Path, subject: Subject | None = None) -> Refer
 def library_of_texts(subject: Subject, given: Sequence[Any]) -> ReferenceLibrary:
     """A library of these texts alone; remembered, so that the next batch need not make it again."""
     texts = list(given)
-    about = [subject.fingerprint(), id(subject.tokenizer), subject.max_tokens, texts]
+    about = [subject.fingerprint(), id(subject.processor), subject.max_tokens, texts]
     key = hashlib.sha256(repr(about).encode()).hexdigest()
     known = _samples.setdefault(subject.origin or subject.model, {})
     library = known.pop(key, None) or _sample(subject, texts)
@@ -110,7 +103,7 @@ def _sample(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrary:
     return _library(subject, recipe, read_examples(texts), len(texts))
 
 
-def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], count: int | None) -> ReferenceLibrary:
+def _library(subject: Subject, recipe: Recipe, examples: Iterable[TextExample], count: int | None) -> ReferenceLibrary:
     labels, task = range(len(subject.labels)), task_for(subject)
     sources = 1 if recipe.rule in ("random", "same-class") else max(1, len(labels) - 1)
     scanned = replace(recipe, rule=task.reference_rule(recipe.rule))  # type: ignore[arg-type]  # tasks are above
@@ -140,7 +133,7 @@ def _library(subject: Subject, recipe: Recipe, examples: Iterable[Example], coun
 
 @dataclass(frozen=True)
 class _Corpus:
-    examples: Iterable[Example]
+    examples: Iterable[TextExample]
     count: int | None
 
 
@@ -175,7 +168,7 @@ def _scan(task: Task, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus)
     return counts
 
 
-def _chunks(examples: Iterator[Example]) -> Iterator[list[Example]]:
+def _chunks(examples: Iterator[TextExample]) -> Iterator[list[TextExample]]:
     while chunk := list(islice(examples, TEXTS_AT_ONCE)):
         yield chunk
 
@@ -186,7 +179,7 @@ def _enough(recipe: Recipe, shelves: Sequence[Shelf], n_scanned: int) -> bool:
     return recipe.scan == "full" and all(shelf.full(n_scanned) for shelf in shelves)
 
 
-def _is_right(subject: Subject, example: Example, candidate: Candidate) -> bool | None:
+def _is_right(subject: Subject, example: TextExample, candidate: Candidate) -> bool | None:
     """Whether the model is right about a text; None where that is not known, as in an unlabelled test set (-1)."""
     label: Any = example.label
     if isinstance(label, str):
@@ -220,7 +213,7 @@ def _check_labels(subject: Subject, counts: dict[str, int]) -> None:
         )
 
 
-def _candidates(task: Task, recipe: Recipe, examples: Sequence[Example], first: int) -> Iterator[Candidate | None]:
+def _candidates(task: Task, recipe: Recipe, examples: Sequence[TextExample], first: int) -> Iterator[Candidate | None]:
     """In the order of the examples, None for those that are too short."""
     rows = _rows(task, [example.texts for example in examples])
     long = [i for i, row in enumerate(rows) if row is not None and len(row.ids) >= recipe.min_tokens]

@@ -11,7 +11,7 @@ from whichtoken.bench.metrics import METRICS
 from whichtoken.core.removal_steps import GRIDS, grid_of
 from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel
 from whichtoken.records import Order, Plan
-from whichtoken.settings import build, check_settings
+from whichtoken.settings import check_settings, make_settings
 from whichtoken.targets import Part
 from whichtoken.tasks import Task
 
@@ -122,7 +122,7 @@ def _there(task: Task, names: Iterable[str]) -> Iterable[str]:
 def protocol(preset: str | None = None, **settings: Any) -> Protocol:
     """`protocol("contrast-cat", sample=200)`: a preset, and what is different."""
     load_presets()
-    return build(Protocol, "protocol", PRESETS, preset, settings)
+    return make_settings(Protocol, "protocol", PRESETS, preset, settings)
 
 
 def chosen_protocol(given: str | Protocol) -> Protocol:

@@ -1,4 +1,4 @@
-"""compare: measure methods on inputs, part by part, each kept when it is finished; then the table."""
+"""run: measure methods on inputs, part by part, each kept when it is finished; then the table."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from tqdm.auto import tqdm
 
 from whichtoken import __version__
 from whichtoken.bench import notes
-from whichtoken.bench.external import Given, key_of
+from whichtoken.bench._protocol import Protocol, chosen_protocol
+from whichtoken.bench.external import External, key_of
 from whichtoken.bench.folder import Folder, result_rows
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.metrics import METRICS
-from whichtoken.bench.protocol import Protocol, chosen_protocol
 from whichtoken.bench.results import Part, every_input
 from whichtoken.bench.selection import default_methods
 from whichtoken.bench.table import summarise
@@ -24,7 +24,7 @@ from whichtoken.core.trace import Method, written
 from whichtoken.errors import BadInput
 from whichtoken.models import Subject
 from whichtoken.tables import BenchTable
-from whichtoken.tasks import Example, task_for
+from whichtoken.tasks import BenchInput, task_for
 
 INPUTS_AT_ONCE, TOKENS_AT_ONCE = 16, 1024  # that are measured, and kept, together: what a killed run can lose
 
@@ -39,7 +39,7 @@ class Sample:
     digest: str
 
 
-def compare(
+def run(
     subject: Subject,
     texts: Any,
     methods: Iterable[str | Method] | None = None,
@@ -53,18 +53,18 @@ def compare(
     of `Question`; for images, a folder, a file with a column `image`, or a list. `methods`: by default every supported
     method except the most expensive ones, controls included. `labels`: a list or the name of a column, for protocols
     that explain the true class. `protocol`: a preset ("recommended", "contrast-cat", "attcat", "mask-lrp") or what
-    `wt.protocol` returns. `out`: a folder for the table, curves, figures and a report; a run that was interrupted
+    `wt.bench.protocol` returns. `out`: a folder for the table, curves, figures and a report; a run that was interrupted
     continues there.
     """
     bench = prepare(subject, methods, chosen_protocol(protocol))
-    return run(bench, gather(bench, bench.task.examples(texts, labels, None)), Folder.at(out), {})
+    return run_sample(bench, gather(bench, bench.task.examples(texts, labels, None)), Folder.at(out), {})
 
 
 def prepare(
     subject: Subject,
     methods: Iterable[str | Method] | Mapping[str, Method] | None,
     protocol: Protocol,
-    given: Given | None = None,
+    given: External | None = None,
 ) -> Bench:
     """Everything that can be refused before the inputs are read is refused here."""
     task = task_for(subject)
@@ -78,7 +78,7 @@ def prepare(
     return Bench(task, chosen, suited, given or {})
 
 
-def gather(bench: Bench, examples: Iterable[Example], only: Collection[tuple[str, ...]] | None = None) -> Sample:
+def gather(bench: Bench, examples: Iterable[BenchInput], only: Collection[tuple[str, ...]] | None = None) -> Sample:
     """In an order drawn from the seed, so that a larger sample begins with a smaller one. `only`: of these inputs."""
     how, task = bench.protocol, bench.task
     needs_truth = how.target == "gold" or any(METRICS[name].needs_truth for name in how.metrics or ())
@@ -116,7 +116,7 @@ def _nothing(bench: Bench, n_found: int, n_without: int, scored: bool) -> str:
     return f"none of the {n_found} {unit}s has at least {bench.protocol.min_tokens} tokens{also}"
 
 
-def run(bench: Bench, sample: Sample, folder: Folder | None, origin: Mapping[str, Any]) -> BenchTable:
+def run_sample(bench: Bench, sample: Sample, folder: Folder | None, origin: Mapping[str, Any]) -> BenchTable:
     """`origin`: what else the specification should hold, to make the same benchmark again."""
     if folder is not None:
         folder.claim(specification(bench, sample, origin), {"sample": bench.protocol.sample})

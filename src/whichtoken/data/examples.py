@@ -4,10 +4,8 @@ Read row by row, so that a corpus need not fit in memory. No torch.
 """
 
 import csv
-import gzip
 import json
 import random
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +29,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Example:
+class TextExample:
     """One text or pair, and its label if it has one, as it was found: an index or a name."""
 
     texts: tuple[str, ...]
@@ -47,7 +45,7 @@ class Columns:
     label: str | None = None
 
 
-def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] | None = None) -> Iterator[Example]:
+def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] | None = None) -> Iterator[TextExample]:
     """`source`: a path; or an iterable of strings, pairs of strings or rows (as of a Hugging Face dataset).
 
     `labels`: as many as there are texts, or the name of a column. `columns`: the column of texts, or the two of pairs.
@@ -146,7 +144,7 @@ def _iterable(source: Any) -> Iterable[Any]:
     return source
 
 
-def _examples(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> Iterator[Example]:
+def _examples(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> Iterator[TextExample]:
     for number, row in rows:
         where = f"{place}row {number}"
         if isinstance(row, Mapping):
@@ -155,10 +153,10 @@ def _examples(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> 
         if columns.texts or columns.label:
             named = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
             raise BadInput(f"{where} is {row!r:.40}, which has no columns; columns {named} were asked for")
-        yield Example(_checked(row, where), where=where)
+        yield TextExample(_checked(row, where), where=where)
 
 
-def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> Example:
+def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> TextExample:
     usual = next((names for names in TEXTS if all(name in row for name in names)), None)
     names = columns.texts or usual
     known = ", ".join(str(name) for name in row)
@@ -168,7 +166,9 @@ def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> Example:
     for name in (*names, *([] if label is None else [label])):
         if name not in row:
             raise BadInput(f"{where}: no column {name!r}; there are {known}")
-    return Example(_checked(tuple(row[name] for name in names), where), None if label is None else row[label], where)
+    return TextExample(
+        _checked(tuple(row[name] for name in names), where), None if label is None else row[label], where
+    )
 
 
 def _checked(found: Any, where: str, index: int | None = None) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def _checked(found: Any, where: str, index: int | None = None) -> tuple[str, ...
     return texts
 
 
-def _with_labels(examples: Iterator[Example], labels: Iterable[Any]) -> Iterator[Example]:
+def _with_labels(examples: Iterator[TextExample], labels: Iterable[Any]) -> Iterator[TextExample]:
     rest = iter(labels)
     missing = object()
     for number, example in enumerate(examples):
@@ -263,16 +263,3 @@ def _parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield from enumerate(rows)
     except ArrowException as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
-
-
-def read_idx(path: str | Path) -> Any:
-    """The array of a file of MNIST's kind (idx, of bytes), also when it is compressed."""
-    import numpy as np  # here, because help and lists of the command line should not wait for it
-
-    raw = Path(path).read_bytes()
-    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    if raw[:3] != b"\0\0\x08":
-        raise BadInput(f"{path} is no idx file of bytes: it begins with {raw[:4]!r}")
-    rank = raw[3]
-    shape = struct.unpack(f">{rank}I", raw[4 : 4 + 4 * rank])
-    return np.frombuffer(bytearray(raw[4 + 4 * rank :]), np.uint8).reshape(shape)

@@ -19,20 +19,25 @@ from tqdm.auto import tqdm
 from whichtoken.atomic_write import check_writable
 from whichtoken.core.objectives import anything
 from whichtoken.core.trace import Site, needs
-from whichtoken.data import count_examples
+from whichtoken.data.examples import count_examples
 from whichtoken.errors import BadInput, BadSetting, NotFinite
-from whichtoken.heads import HeadMask, HeadRule, Sentence, Tally, align, kept, read_conllu, read_heads, save_heads
+from whichtoken.heads.conllu import read_conllu
+from whichtoken.heads.count import HeadCounts, align, kept
+from whichtoken.heads.mask import HeadMask
+from whichtoken.heads.rule import HeadRule
+from whichtoken.heads.sentence import Sentence
+from whichtoken.heads.store import read, save
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Document, batches, window_row
 from whichtoken.models.subject import Subject
-from whichtoken.settings import build
+from whichtoken.settings import make_settings
 
 SENTENCES_AT_ONCE = 512  # that are sorted by length together
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32
 TIE = 1e-6  # attention that is lower by this share at most is as high: rounding may not choose
 
 
-def build_heads(
+def build(
     subject: Subject,
     sentences: Iterable[Sentence] | str | Path,
     *,
@@ -46,8 +51,8 @@ def build_heads(
     `out`: the JSON file to write. `settings`: those of `whichtoken.heads.HeadRule`.
     """
     if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, tokenizer)")
-    rule = build(HeadRule, "build_heads", {}, None, settings)
+        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
+    rule = make_settings(HeadRule, "heads.build", {}, None, settings)
     if out is not None:
         check_writable(out)
     if isinstance(sentences, str | Path):
@@ -55,7 +60,7 @@ def build_heads(
     if not isinstance(sentences, Iterable):
         raise BadInput(f"sentences is a {type(sentences).__name__}; expected a CoNLL-U file, or parsed sentences")
     subject = subject.twinned()
-    counted = _Counted(Tally(rule, subject.n_layers, subject.n_heads))
+    counted = _Counted(HeadCounts(rule, subject.n_layers, subject.n_heads))
     with tqdm(total=count_examples(sentences), desc="reading heads", unit=" sentences", disable=None) as bar:
         for chunk in _chunks(iter(sentences)):
             _count(subject, chunk, counted)
@@ -74,15 +79,15 @@ def build_heads(
         statistics=tally.statistics(corpus or "sentences", counted.n_cut, counted.n_empty),
     )
     if out is not None:
-        save_heads(mask, out)
+        save(mask, out)
     return mask
 
 
-def load_heads(path: str | Path, subject: Subject | None = None) -> HeadMask:
+def load(path: str | Path, subject: Subject | None = None) -> HeadMask:
     """Read a stored mask; LibraryMismatch if it was made for another model than `subject`."""
     if subject is not None and not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a mask of any model")
-    mask = read_heads(path)
+    mask = read(path)
     if subject is not None:
         subject.check_heads(mask)
     return mask
@@ -90,7 +95,7 @@ def load_heads(path: str | Path, subject: Subject | None = None) -> HeadMask:
 
 @dataclass
 class _Counted:
-    tally: Tally
+    tally: HeadCounts
     n_cut: int = 0
     n_empty: int = 0
 
@@ -99,7 +104,7 @@ def _chunks(sentences: Iterator[Sentence]) -> Iterator[list[Sentence]]:
     while chunk := list(islice(sentences, SENTENCES_AT_ONCE)):
         for item in chunk:
             if not isinstance(item, Sentence):
-                raise BadInput(f"{item!r:.40} is no parsed sentence; wt.read_conllu and wt.parse_texts give them")
+                raise BadInput(f"{item!r:.40} is no parsed sentence; use wt.heads.read_conllu or wt.heads.parse_texts")
         yield chunk
 
 

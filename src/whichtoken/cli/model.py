@@ -1,0 +1,50 @@
+"""The command `model`: what whichtoken reads from a model, and which methods it can run."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from whichtoken.cli.options import Heads, References, print_list
+from whichtoken.cli.subject import open_subject, refused
+from whichtoken.render.terminal import table_view
+
+if TYPE_CHECKING:
+    from whichtoken.models import Subject
+
+LIBRARIES = ("references", "heads")  # that a subject may have, as its field and as a command
+
+
+def model(
+    name: Annotated[str | None, typer.Argument(metavar="MODEL")] = None,
+    references: References = None,
+    heads: Heads = None,
+) -> None:
+    print_list(_model_page(open_subject(name, references, heads)))
+
+
+def _model_page(subject: "Subject") -> RenderableType:
+    from whichtoken.core.registry import method, method_names
+    from whichtoken.tasks import task_for
+
+    config, names = subject.model.config, method_names()
+    lacking = refused(subject, [method(name) for name in names])
+    able = len(names) - sum(map(len, lacking.values()))
+    without = "".join(f"; not {', '.join(m.label for m in ms)}: {reason.why}" for reason, ms in lacking.items())
+    held = [(name, getattr(subject, name)) for name in LIBRARIES]
+    makes = any(reason.library for reason in lacking) or any(library for _, library in held)
+    libraries = [(name, str(library or f"none; see: whichtoken {name} build --help")) for name, library in held]
+    reads = subject.architecture.attention or "the attention interface of transformers"
+    facts = [
+        ("model", subject.title),
+        ("revision", subject.fingerprint()[:26]),
+        ("architecture", f"{config.model_type} ({type(subject.model).__name__})"),
+        ("layers", f"{subject.n_layers} blocks, {config.num_attention_heads} heads, {config.hidden_size} wide"),
+        ("parameters", f"{sum(p.numel() for p in subject.model.parameters()):,}, in {subject.model.dtype}"),
+        *task_for(subject).facts(),
+        ("attention", f"read from {reads}"),
+        *(libraries if makes else []),
+        ("methods", f"{able} of {len(names)}{without}"),
+    ]
+    return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])

@@ -1,0 +1,26 @@
+"""The command `show`: saved results, shown again."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
+from whichtoken.cli.outputs import read_results, sink_of, write_results
+
+
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    form: Format = None,
+    out: Out = None,
+    level: LevelOption = "word",
+    difference: Differences = False,
+    numbers: Numbers = False,
+    how: How = "bilinear",
+) -> None:
+    from whichtoken.render.rows import grouped
+
+    results: list[Any] = grouped(read_results(file))
+    n_images = sum(next(iter(result.values())).picture is not None for result in results)
+    look = make_look(level, difference, numbers, how)
+    write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))

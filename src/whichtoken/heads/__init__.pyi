@@ -1,0 +1,10 @@
+from whichtoken.heads._build import build as build
+from whichtoken.heads._build import load as load
+from whichtoken.heads.conllu import read_conllu as read_conllu
+from whichtoken.heads.mask import HeadMask as HeadMask
+from whichtoken.heads.mask import corrupt_mask as corrupt_mask
+from whichtoken.heads.mask import random_mask as random_mask
+from whichtoken.heads.rule import HeadRule as HeadRule
+from whichtoken.heads.sentence import Sentence as Sentence
+from whichtoken.heads.spacy import parse_texts as parse_texts
+from whichtoken.heads.store import save as save

@@ -1,0 +1,14 @@
+from whichtoken.metrics._plausibility import Plausibility as Plausibility
+from whichtoken.metrics._plausibility import Rationale as Rationale
+from whichtoken.metrics._plausibility import plausibility as plausibility
+from whichtoken.metrics.curves import aopc as aopc
+from whichtoken.metrics.curves import auc as auc
+from whichtoken.metrics.curves import comprehensiveness as comprehensiveness
+from whichtoken.metrics.curves import log_odds as log_odds
+from whichtoken.metrics.curves import sufficiency as sufficiency
+from whichtoken.metrics.randomisation import randomised as randomised
+from whichtoken.metrics.randomisation import sanity_check as sanity_check
+from whichtoken.metrics.ranks import agreement as agreement
+from whichtoken.metrics.ranks import kendall as kendall
+from whichtoken.metrics.ranks import precision_at_k as precision_at_k
+from whichtoken.metrics.ranks import recall_at_k as recall_at_k

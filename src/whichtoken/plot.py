@@ -1,0 +1,9 @@
+"""wt.plot: pictures of results as figures (png, svg, pdf), HTML pages and LaTeX. No torch."""
+
+from whichtoken.render.charts import agreement, curves, variants
+from whichtoken.render.figures import heads, layers, methods
+from whichtoken.render.html import to_html
+from whichtoken.render.latex import to_latex
+from whichtoken.render.report import to_report
+
+__all__ = ["agreement", "curves", "heads", "layers", "methods", "to_html", "to_latex", "to_report", "variants"]

@@ -1,0 +1,82 @@
+"""Rationales from the word labels of the Stanford Sentiment Treebank, Socher et al., EMNLP 2013. No torch."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from whichtoken.data.examples import decoded
+from whichtoken.errors import BadInput, UnknownName
+from whichtoken.metrics._plausibility import Rationale
+
+NEUTRAL = 2  # of the sentiments 0 (very negative) to 4 (very positive)
+_LEAF, _NODE = re.compile(r"\(([0-4])\s+([^\s()]+)\)"), re.compile(r"\([0-4](?:\s*\0)+\)")
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+
+
+@dataclass(frozen=True)
+class SentimentTree:
+    """A sentence of the treebank, and what people said of it and of each of its words alone."""
+
+    words: tuple[str, ...]
+    word_sentiments: tuple[int, ...]  # 0 (very negative) to 4 (very positive)
+    sentiment: int
+    where: str = field(default="", compare=False)  # it was found: for errors
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def label(self) -> Literal["negative", "positive"] | None:
+        """The class in SST-2, which has none for neutral sentences."""
+        return None if self.sentiment == NEUTRAL else "negative" if self.sentiment < NEUTRAL else "positive"
+
+
+def read_sst_trees(path: str | Path, split: str | None = None) -> Iterator[SentimentTree]:
+    """The trees of a file, one on each line, read as they are asked for; with a `split`, of `path`/`split`.txt.
+
+    Brackets and slashes are written as in ordinary text. BadInput names the file and the line.
+    """
+    file = Path(path).expanduser() / ("" if split is None else f"{split}.txt")
+    if not file.is_file():
+        raise BadInput(f"there is no file {file}; give a file of trees, or their folder and split='dev'")
+    return _trees(file)
+
+
+def sst_rationale(tree: SentimentTree, label: str | int) -> Rationale:
+    """The words that speak for a label by themselves: "negative" or 0, "positive" or 1, in upper or lower case."""
+    sides = {"negative": -1, "0": -1, "positive": 1, "1": 1}
+    side = sides.get(str(label).lower())
+    if side is None:
+        raise UnknownName("label of SST-2", label, sides)
+    spans, start = [], 0
+    for word, sentiment in zip(tree.words, tree.word_sentiments, strict=True):
+        if (sentiment - NEUTRAL) * side > 0:
+            spans.append((0, start, start + len(word)))
+        start += len(word) + 1
+    return Rationale((tree.text,), tuple(spans), label)
+
+
+def _trees(path: Path) -> Iterator[SentimentTree]:
+    try:
+        with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+            for number, line in enumerate(decoded(lines, str(path)), 1):
+                if line.strip():
+                    yield _tree(line.strip(), f"{path}, line {number}")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _tree(line: str, where: str) -> SentimentTree:
+    rest, shorter = line, _LEAF.sub("\0", line)  # which no line holds: `decoded` refuses it
+    while shorter != rest:
+        rest, shorter = shorter, _NODE.sub("\0", shorter)
+    if rest != "\0":
+        raise BadInput(
+            f"{where} is {line!r:.60}; expected one tree with sentiments 0 to 4, such as (3 (2 It) (4 works))"
+        )
+    leaves = _LEAF.findall(line)
+    words = tuple(re.sub(r"\\([/*])", r"\1", _BRACKETS.get(word, word)) for _, word in leaves)
+    return SentimentTree(words, tuple(int(sentiment) for sentiment, _ in leaves), int(line[1]), where)
