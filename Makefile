@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check format bench results catalogue pictures clean
+.PHONY: demo test test-all check format bench results catalogue pictures clean
 
 demo: $(READY)          ## explain three reviews with the model that comes with whichtoken
 	$(BIN)/whichtoken explain \
@@ -13,13 +13,16 @@ demo: $(READY)          ## explain three reviews with the model that comes with 
 	  --method contrast-cat,attcat,gae,integrated-gradients,random
 
 test: $(READY)          ## the quick test suite
+	@$(BIN)/pytest -q -n auto --dist loadgroup -m "not slow"
+
+test-all: $(READY)      ## the quick suite and the slow tests
 	@$(BIN)/pytest -q -n auto --dist loadgroup
 
 check: $(READY)         ## what continuous integration runs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto --dist loadgroup
+	$(BIN)/pytest -q -n auto --dist loadgroup -m "not slow"
 
 format: $(READY)        ## put the code into the form that `check` wants
 	$(BIN)/ruff format

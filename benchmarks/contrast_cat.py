@@ -1,12 +1,12 @@
-"""How much faster refinement is than a plain loop, as ratios measured in one run on this machine.
+"""Measure how much faster refinement is than a plain loop, as ratios within one run on this machine.
 
     python benchmarks/contrast_cat.py [MODEL] [--references N]
 
-Contrast-CAT deletes tokens in the order of every map, in nine steps, and asks the model about each sequence that is
-left. Compared are a plain loop, one sequence at a time with gradients switched on, as the authors' code does it, and
-ours: every distinct sequence once, in batches of similar length, without gradients. Both start from the same maps and
-must agree. Run on a random model of the size of BERT-base and, if a folder is given, on MODEL, at 16 to 128 tokens.
-The result is printed and written to benchmarks/results/contrast_cat.md.
+Contrast-CAT deletes tokens in the order of every map, in nine steps, and evaluates each remaining sequence. The plain
+loop evaluates one sequence at a time with gradients enabled, like the authors' code. Our refinement evaluates every
+distinct sequence once, in batches of similar length, without gradients. Both start from the same maps and must agree.
+They run on a random model of the size of BERT-base and, if a folder is given, on MODEL, at 16 to 128 tokens. The report
+is printed and written to benchmarks/results/contrast_cat.md.
 """
 
 import argparse
@@ -38,23 +38,23 @@ REPO = wt.method("contrast-cat", "repo")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", help="folder of a model; a body without a head gets a random one")
+    parser.add_argument("model", nargs="?", help="folder of a model; a body without a head gets a random head")
     parser.add_argument("--references", type=int, default=30)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     subjects = {"random BERT-base (12 x 768)": random_subject()}
-    if chosen.model:
-        subjects[Path(chosen.model).name] = real_subject(chosen.model)
+    if arguments.model:
+        subjects[Path(arguments.model).name] = real_subject(arguments.model)
     lines = []
     for title, subject in subjects.items():
         for length in LENGTHS:
-            lines.append(f"| {title} | " + " | ".join(measured(subject, length, chosen.references)) + " |")
+            lines.append(f"| {title} | " + " | ".join(measure(subject, length, arguments.references)) + " |")
             print(lines[-1], flush=True)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, no GPU, torch {torch.__version__}"
     head = [
         "# Refinement against a plain loop",
         "",
-        f"`python benchmarks/contrast_cat.py{f' {Path(chosen.model).name}' if chosen.model else ''}`, {machine}, "
-        f"{torch.get_num_threads()} threads. One text, {chosen.references} references, nine steps (settings of the "
+        f"`python benchmarks/contrast_cat.py{f' {Path(arguments.model).name}' if arguments.model else ''}`, {machine}, "
+        f"{torch.get_num_threads()} threads. One text, {arguments.references} references, nine steps (settings of the "
         "authors' code). Plain loop: one sequence at a time, eager attention, gradients on.",
         "",
         "| model | tokens | sequences | distinct | faster than the loop | sequences per batch | results differ by |",
@@ -64,33 +64,40 @@ def main() -> None:
     print(RESULT.read_text())
 
 
-def measured(subject: wt.Subject, length: int, references: int) -> list[str]:
+def measure(subject: wt.Subject, length: int, references: int) -> list[str]:
     words = [token for token in subject.tokenizer.get_vocab() if token.isascii() and token.isalpha()]
     source = random.Random(length)
     corpus = [" ".join(source.choices(sorted(words), k=length)) for _ in range(references)]
     library = wt.references.build(subject, corpus, rule="random", n=references, dtype="float32")
     document = subject.encode([(" ".join(source.choices(sorted(words), k=length)),)])[0]
     row = window_row(document, document.windows[0])
-    keep = [*range(length - 1), len(row.ids) - 1]  # exactly `length` tokens: words, then what the tokenizer ends with
+    keep = [*range(length - 1), len(row.ids) - 1]  # exactly `length` tokens: words, then the tokenizer's final token
     ids, types = (tuple(values[i] for i in keep) for values in (row.ids, row.types))
     row = Row(ids, types, tuple(row.special[i] for i in keep))
-    twin = subject.twinned()
+    twin = subject.with_twin()
     batch = subject.batch([row])
     goal = class_objective(subject, [Predicted()], subject.logits(batch))
     trace = capture(subject, batch, lambda logits: goal, REPO.needs)
     maps = maps_of(trace, library, references)
-    rows: list[int] = []
-    with twin.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
+    batch_sizes: list[int] = []
+    with twin.model.register_forward_hook(lambda module, args, output: batch_sizes.append(len(output.logits))):
         start = perf_counter()
         probe = ModelProbe(twin, batch, goal)
         how = Refinement(9, "all", "mean+std", True, "all")
-        found = combine(Maps(maps, torch.ones(maps.shape[:2], dtype=torch.bool), True), trace, probe, how)
+        refined = combine(Maps(maps, torch.ones(maps.shape[:2], dtype=torch.bool), True), trace, probe, how)
         ours = perf_counter() - start
     start = perf_counter()
-    theirs, count = plain_loop(subject, trace, int(goal.toward), maps)
+    loop_scores, count = plain_loop(subject, trace, int(goal.toward), maps)
     loop = perf_counter() - start
-    distinct, difference = found.details[0]["evaluations"], float((found.scores[0] - theirs).abs().max())
-    cells = [length, count, distinct, f"{loop / ours:.1f} x", f"{sum(rows) / len(rows):.0f}", f"{difference:.0e}"]
+    distinct, difference = refined.details[0]["evaluations"], float((refined.scores[0] - loop_scores).abs().max())
+    cells = [
+        length,
+        count,
+        distinct,
+        f"{loop / ours:.1f} x",
+        f"{sum(batch_sizes) / len(batch_sizes):.0f}",
+        f"{difference:.0e}",
+    ]
     return [str(cell) for cell in cells]
 
 
@@ -102,7 +109,7 @@ def maps_of(trace: Trace, library: wt.references.ReferenceLibrary, references: i
 
 
 def plain_loop(subject: wt.Subject, trace: Trace, label: int, maps: Tensor) -> tuple[Tensor, int]:
-    """Map by map and step by step, nothing shared; gradients are recorded because nobody switched them off."""
+    """Evaluate map by map and step by step, sharing nothing; gradients are recorded, as in the authors' code."""
     ids, special = trace.ids[0], trace.special[0].tolist()
     length, count = len(ids), 0
 
@@ -132,7 +139,7 @@ def plain_loop(subject: wt.Subject, trace: Trace, label: int, maps: Tensor) -> t
 
 
 def random_subject() -> wt.Subject:
-    """Well-conditioned: with the usual tiny initial weights all probabilities would be equal."""
+    """Return a random BERT-base; its weights are larger than usual, so that probabilities differ."""
     words = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     config = BertConfig(vocab_size=len(vocabulary), initializer_range=0.05)
@@ -151,12 +158,12 @@ def tokenizer_of(vocabulary: list[str]) -> PreTrainedTokenizerFast:
 
 
 def real_subject(folder: str) -> wt.Subject:
-    """A pretrained body: its head may be random, which changes no time."""
+    """Load a pretrained body; its head may be random, which does not affect the time."""
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.no_grad():  # a fresh head says 0.50 to everything; make its answers differ
+    with torch.no_grad():  # a fresh head predicts 0.50 for everything; make its predictions differ
         for name, parameter in model.named_parameters():
             if name.startswith("classifier"):
                 parameter.mul_(20)

@@ -1,10 +1,11 @@
-"""Does it matter which settings a method has? Deletion scores of presets and axes on real texts.
+"""Measure the deletion scores of presets and axes on real texts: do the settings of a method matter?
 
     python benchmarks/presets.py MODEL TEXTS.tsv [--texts N]
 
-TEXTS.tsv has a header and the columns `label` and `text`. The most relevant 10, 20 .. 90 % of the content tokens are
-deleted (MoRF, higher is better) or the least relevant (LeRF, lower is better); the score is the mean drop of the
-predicted class's probability, with a 95 % bootstrap interval over texts. Written to benchmarks/results/presets.md.
+TEXTS.tsv has a header and the columns `label` and `text`. 10, 20 .. 90 % of the content tokens are deleted, most
+relevant first (MoRF, higher is better) or least relevant first (LeRF, lower is better); the score is the mean drop of
+the predicted class's probability, with a 95 % bootstrap interval over texts. The report is printed and written to
+benchmarks/results/presets.md.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 import whichtoken as wt
-from scoring import mean_drops, sample_texts, shown
+from scoring import mean_drops, mean_with_interval, sample_texts
 from whichtoken.core.trace import Method
 
 RESULT = Path(__file__).parent / "results" / "presets.md"
@@ -33,14 +34,17 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("data", type=Path)
     parser.add_argument("--texts", type=int, default=120)
-    chosen = parser.parse_args()
-    subject = wt.load(chosen.model)
-    texts = sample_texts(chosen.data, chosen.texts)
+    args = parser.parse_args()
+    subject = wt.load(args.model)
+    texts = sample_texts(args.data, args.texts)
     methods: list[str | Method] = [*FAMILIES, *AXES]
     results = wt.explain(subject, texts, methods)
     drops = np.array([mean_drops(subject, list(r.values())) for r in tqdm(results, desc="texts")])  # text method order
-    rows = [(key, shown(drops[:, i, 0]), shown(drops[:, i, 1])) for i, key in enumerate(results[0])]
-    RESULT.write_text(table(Path(chosen.model).name, chosen.data.name, len(texts), rows))
+    rows = [
+        (key, mean_with_interval(drops[:, i, 0]), mean_with_interval(drops[:, i, 1]))
+        for i, key in enumerate(results[0])
+    ]
+    RESULT.write_text(table(Path(args.model).name, args.data.name, len(texts), rows))
     print(RESULT.read_text())
 
 

@@ -1,7 +1,7 @@
-"""docs/results.md, and what `explain --method auto` chooses by, from the benchmarks in benchmarks/runs: `make results`.
+"""Write docs/results.md and the benchmark behind `explain --method auto` from benchmarks/runs: `make results`.
 
-Each folder there was made by the command that its spec.json holds, and the page shows it. Every number on the page is
-read from a stored table; sentences that compare are computed, so that they stay true when a run is made again.
+The page shows the command that produced each run, taken from its spec.json. Every number is read from a stored table,
+and comparing sentences are computed, so they stay true when a run is repeated.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 import whichtoken as wt
 from whichtoken.bench.auto import SHIPPED
 from whichtoken.bench.folder import table_json
-from whichtoken.tables import BenchTable, Estimate, in_order
+from whichtoken.tables import BenchTable, Estimate, order_lines
 
 RUNS = Path(__file__).parent / "runs"
 RESULTS = Path(__file__).parent / "results"
@@ -32,8 +32,8 @@ MASK = {"AOPC by mask, highest first ↑": f"aopc {M}", "AOPC by mask, lowest fi
 NORMALISED = {"normalised AOPC ↑": f"normalised-aopc {D}", "Kendall between classes ↓": "kendall"}
 COST = {"seconds": "seconds", "evaluations": "evaluations"}
 
-# What the papers say. The areas are Contrast-CAT's Table 1; the means over the nine steps were read off its figure of
-# curves. BERT-base models that are not ours, all of SST-2's validation set, 2,000 texts each of the others.
+# Values from the papers. The areas are from Contrast-CAT's Table 1; the means over the nine steps were read off its
+# figure of curves. The models are BERT-base, on all of SST-2's validation set and 2,000 texts of each other data set.
 PAPER_AREAS = {"SST-2": (0.654, 0.157), "Yelp": (0.687, 0.131), "IMDB": (0.738, 0.101)}
 PAPER_MEANS = {
     "SST-2": {"contrast-cat": (0.53, -2.20), "attcat": (0.39, -1.53)},
@@ -41,8 +41,7 @@ PAPER_MEANS = {
     "IMDB": {"contrast-cat": (0.67, -4.61), "attcat": (0.58, -3.99)},
 }
 
-
-# What had to be made first.
+# Commands to run before each benchmark.
 BEFORE = {
     "sst2-12-layers": (
         "whichtoken references build data/sst2/train.tsv --model models/bert_12x384_sst2 --out refs12 -o scan=2000",
@@ -67,20 +66,20 @@ def main() -> None:
     print(f"written to {PAGE}")
     if (every := table_of("sst2-every")) is not None:
         SHIPPED.write_text(table_json(replace(every, trends=(), agreement=None)), encoding="utf-8")
-        print(f"written to {SHIPPED}, which explain --method auto chooses by")
+        print(f"written to {SHIPPED}, the benchmark behind explain --method auto")
 
 
 def page() -> Iterator[str]:
     yield INTRODUCTION
     for name, heading in (
         ("sst2", "SST-2 dev, default model: every sentence of at least 10 tokens"),
-        ("sst2-every", "SST-2 dev, default model, a sample: every method, also by mask, normalised, between classes"),
-        ("sst2-12-layers", "SST-2 dev, a sample, the 12-layer model"),
-        ("yelp", "Yelp reviews, a sample, default model (trained on films: another domain)"),
         (
-            "imdb",
-            "IMDB reviews up to 512 tokens, a small sample, default model (trained on single sentences about films)",
+            "sst2-every",
+            "SST-2 dev, default model, a sample: every method, with mask, normalised AOPC and Kendall's tau",
         ),
+        ("sst2-12-layers", "SST-2 dev, 12-layer model, a sample"),
+        ("yelp", "Yelp reviews, default model (trained on film reviews: another domain), a sample"),
+        ("imdb", "IMDB reviews up to 512 tokens, default model (trained on single sentences), a small sample"),
     ):
         yield from benchmark(name, heading)
     yield from papers()
@@ -88,18 +87,20 @@ def page() -> Iterator[str]:
     yield from ablations()
     yield from questions()
     yield from images()
-    yield from beside()
+    yield from other_reports()
 
 
 INTRODUCTION = """# Results
 
-Written by `make results` from the benchmarks stored in `benchmarks/runs`; each was made by the command above its table,
-with paths relative to a folder that holds the data and models. Mean over texts and 95 % bootstrap interval. A star
-marks methods that were tuned on deletion curves, whose scores by deletion are flattered; a dot, scores that are not
-significantly worse than the best of the column (sign-flip test on the same texts, Holm). How things are measured:
+To reproduce a table, run the command above it (paths are relative to a folder with the data and models), then
+`make results`, which writes this page from the benchmarks stored in `benchmarks/runs`.
+
+How to read the tables: each cell is a mean over texts with its 95 % bootstrap interval. Bold marks the best of a
+column; a dot, scores that are not significantly worse than the best (sign-flip test on the same texts, Holm). A star
+marks methods that were tuned on deletion curves, which flatters their deletion scores. The metrics are explained in
 [evaluation.md](evaluation.md).
 
-These are the numbers of small models on one machine, and some samples are small: the intervals say how small. A larger
+These are results of small models on one machine, and some samples are small, as the intervals show. A larger
 `--sample` in the same folder adds texts to a run.
 """
 
@@ -113,13 +114,13 @@ def benchmark(name: str, heading: str) -> Iterator[str]:
     if table is None:
         return
     yield f"## {heading}\n"
-    yield from (f"`{made}`\n" for made in BEFORE.get(name, ()))
+    yield from (f"`{step}`\n" for step in BEFORE.get(name, ()))
     yield command(name)
     yield facts(table)
     yield rows(table, DELETION)
     if name == "sst2":
         wt.plot.curves(table, PAGE.parent / "pictures" / "curves-sst2.png")
-        yield "![Mean curves of every method, highest and lowest scores first](pictures/curves-sst2.png)\n"
+        yield "![Mean curves of every method, highest scores first and lowest scores first](pictures/curves-sst2.png)\n"
     if f"aopc {M}" in {column.name for column in table.columns}:
         yield rows(table, {**MASK, **NORMALISED})
     yield rows(table, COST, interval=False)
@@ -127,19 +128,19 @@ def benchmark(name: str, heading: str) -> Iterator[str]:
 
 
 def command(name: str) -> str:
-    """As it was typed."""
+    """Return the command line that produced a run."""
     call = json.loads((RUNS / name / "spec.json").read_text(encoding="utf-8"))
-    asked, words = call["call"], ["whichtoken", "bench"]
+    options, words = call["call"], ["whichtoken", "bench"]
     for option in ("task", "data", "label", "model", "references", "heads", "methods", "ablation", "train"):
-        if asked.get(option, "texts") not in (None, "texts"):
-            words += [f"--{option}", asked[option]]
-    for option, values in (("--column", asked["column"]), ("-o", asked["settings"])):
+        if options.get(option, "texts") not in (None, "texts"):
+            words += [f"--{option}", options[option]]
+    for option, values in (("--column", options["column"]), ("-o", options["settings"])):
         words += [word for value in values for word in (option, value)]
-    if not asked["controls"]:
+    if not options["controls"]:
         words.append("--no-controls")
-    if asked["protocol"] != "recommended":
-        words += ["--protocol", asked["protocol"]]
-    for setting, values in asked["changes"].items():
+    if options["protocol"] != "recommended":
+        words += ["--protocol", options["protocol"]]
+    for setting, values in options["changes"].items():
         option = {"perturbations": "perturbation", "orders": "order", "grids": "grid"}.get(setting, setting)
         words += [f"--{option.replace('_', '-')}", ",".join(values) if isinstance(values, list) else str(values)]
     if call.get("sample"):
@@ -148,29 +149,29 @@ def command(name: str) -> str:
 
 
 def facts(table: BenchTable) -> str:
-    wanted = dict(table.facts)
-    return f"{wanted['texts']}; {wanted['lengths']}. {wanted['evaluations']}.\n"
+    values = dict(table.facts)
+    return f"{values['texts']}; {values['lengths']}. {values['evaluations']}.\n"
 
 
 def rows(table: BenchTable, columns: dict[str, str], interval: bool = True) -> str:
-    there = {title: name for title, name in columns.items() if any(name in line.cells for line in table.lines)}
-    lines = [f"| method | {' | '.join(there)} |", "|---" * (len(there) + 1) + "|"]
+    measured = {title: name for title, name in columns.items() if any(name in line.cells for line in table.lines)}
+    lines = [f"| method | {' | '.join(measured)} |", "|---" * (len(measured) + 1) + "|"]
     for line in table.lines:
         cells = [
-            shown(line.cells.get(name), interval, best=interval and is_best(table, name, line.method))
-            for name in there.values()
+            format_cell(line.cells.get(name), interval, best=interval and is_best(table, name, line.method))
+            for name in measured.values()
         ]
         lines.append(f"| {line.method}{' *' if line.tuned_on_deletion else ''} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def is_best(table: BenchTable, column: str, method: str) -> bool:
-    """No p where others have one: the others were tested against it."""
+    """Return whether the other methods were tested against this one: it has no p, and others have."""
     cells = {line.method: line.cells[column] for line in table.lines if column in line.cells}
     return method in cells and cells[method].p is None and any(cell.p is not None for cell in cells.values())
 
 
-def shown(cell: Estimate | None, interval: bool, best: bool) -> str:
+def format_cell(cell: Estimate | None, interval: bool, best: bool) -> str:
     if cell is None:
         return "-"
     mean = f"{cell.mean:.3f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
@@ -185,15 +186,15 @@ def mean(table: BenchTable, method: str, column: str) -> float:
 
 
 def papers() -> Iterator[str]:
-    found = {"SST-2": table_of("sst2"), "Yelp": table_of("yelp"), "IMDB": table_of("imdb")}
-    there = {name: table for name, table in found.items() if table is not None}
-    if not there:
+    stored_tables = {"SST-2": table_of("sst2"), "Yelp": table_of("yelp"), "IMDB": table_of("imdb")}
+    tables = {name: table for name, table in stored_tables.items() if table is not None}
+    if not tables:
         return
-    yield "## Beside the papers\n"
+    yield "## Compared with the papers\n"
     yield (
-        "Mean over the steps, highest first, by deletion. The paper's numbers were read off its figure; its models are "
-        "BERT-base, its steps are ninths of all tokens, ours tenths of the content tokens, so only "
-        "ratios can be compared.\n"
+        "Mean over the steps, highest scores first, by deletion. The paper's numbers were read off its figure. Its "
+        "models are BERT-base and its steps are ninths of all tokens; ours are tenths of the content tokens. So only "
+        "the ratios can be compared.\n"
     )
     yield (
         "| data | Contrast-CAT, paper | AttCAT, paper | ratio | Contrast-CAT, ours | AttCAT, ours | ratio |\n"
@@ -201,34 +202,34 @@ def papers() -> Iterator[str]:
         + "|"
     )
     ratios = {}
-    for name, table in there.items():
+    for name, table in tables.items():
         for place, metric in enumerate(("aopc", "log-odds")):
-            theirs = [PAPER_MEANS[name][method][place] for method in ("contrast-cat", "attcat")]
+            paper = [PAPER_MEANS[name][method][place] for method in ("contrast-cat", "attcat")]
             ours = [mean(table, method, f"{metric} {D}") for method in ("contrast-cat", "attcat")]
-            ratios[name, metric] = (theirs[0] / theirs[1], ours[0] / ours[1])
-            cells = [f"{v:.2f}" for v in (*theirs, theirs[0] / theirs[1])] + [
+            ratios[name, metric] = (paper[0] / paper[1], ours[0] / ours[1])
+            cells = [f"{v:.2f}" for v in (*paper, paper[0] / paper[1])] + [
                 f"{v:.2f}" for v in (*ours, ours[0] / ours[1])
             ]
             yield f"| {name}, {metric} | {' | '.join(cells)} |"
     yield ""
     agreeing = [f"{n} {m}" for (n, m), (_, ours) in ratios.items() if ours > 1]
     yield (
-        f"**Agrees:** Contrast-CAT is ahead of AttCAT in {len(agreeing)} of {len(ratios)} ({', '.join(agreeing)}). "
-        f"**Does not:** {verdict(there)}\n"
+        f"**Agreement:** Contrast-CAT is ahead of AttCAT in {len(agreeing)} of {len(ratios)} ({', '.join(agreeing)}). "
+        f"**Disagreement:** {verdict(tables)}\n"
     )
     yield from protocol_of_the_paper()
 
 
-def verdict(there: dict[str, BenchTable]) -> str:
-    """Who stands above Contrast-CAT by its own measure."""
-    said = []
-    for name, table in there.items():
+def verdict(tables: dict[str, BenchTable]) -> str:
+    """List the methods that score higher than Contrast-CAT by deletion."""
+    ahead = []
+    for name, table in tables.items():
         ours = mean(table, "contrast-cat", f"aopc {D}")
         above = [line.method for line in table.lines if line.cells[f"aopc {D}"].mean > ours]
-        said.append(f"{', '.join(above) or 'nothing'} on {name}")
+        ahead.append(f"{', '.join(above) or 'no method'} on {name}")
     return (
-        f"by deletion, ahead of Contrast-CAT stand {'; '.join(said)}. The paper does not compare with AttnLRP, CP-LRP, "
-        "integrated gradients or a control that searches."
+        f"by deletion, these methods score higher than Contrast-CAT: {'; '.join(ahead)}. The paper does not compare "
+        "with AttnLRP, CP-LRP, integrated gradients or a control that only searches."
     )
 
 
@@ -243,18 +244,18 @@ def protocol_of_the_paper() -> Iterator[str]:
         "log-odds ↓": "log-odds delete morf ninths",
         "Kendall of positions": "kendall",
     }
-    yield "### As Contrast-CAT's authors measure\n"
+    yield "### With the protocol of Contrast-CAT's authors\n"
     yield command("protocol-contrast-cat")
     yield facts(table)
     yield rows(table, columns)
     line = next(line for line in table.lines if line.method == "contrast-cat@repo")
     areas = [line.cells[name].mean for name in list(columns.values())[:2]]
-    theirs = PAPER_AREAS["SST-2"]
+    paper = PAPER_AREAS["SST-2"]
     yield (
-        f"The paper's Table 1 has areas of {theirs[0]:.3f} (AOPC) and {theirs[1]:.3f} (log-odds) for Contrast-CAT on "
-        f"SST-2; here {areas[0]:.3f} and {areas[1]:.3f}. Areas depend on which methods are scaled together, so "
-        "they are no measure of a model. Its Table 3 reports Kendall's tau below 0.05 between classes: of positions, "
-        "which says little (see [evaluation.md](evaluation.md)).\n"
+        f"The paper's Table 1 has areas of {paper[0]:.3f} (AOPC) and {paper[1]:.3f} (log-odds) for Contrast-CAT on "
+        f"SST-2; here they are {areas[0]:.3f} and {areas[1]:.3f}. Areas depend on which methods are scaled together, "
+        "so they cannot be compared between models. Its Table 3 reports a Kendall's tau below 0.05 between classes, "
+        "but of token positions, which says little (see [evaluation.md](evaluation.md#choose-a-metric)).\n"
     )
 
 
@@ -278,8 +279,8 @@ def search() -> Iterator[str]:
         contrast = mean(table, "contrast-cat, refine=False", column) - base
         noise = mean(table, "refined-noise", column) - base
         yield (
-            f"- {title}, AOPC above AttCAT: contrast alone {contrast:+.3f}, search alone (noise) {noise:+.3f}, both "
-            f"{gain:+.3f}."
+            f"- {title}, gain in AOPC over AttCAT: contrast alone {contrast:+.3f}, search alone (noise) {noise:+.3f}, "
+            f"both {gain:+.3f}."
         )
     yield ""
 
@@ -290,7 +291,7 @@ ABLATIONS = {
     "n-references": "How many references?",
     "depth": "How many layers?",
     "head-mask": "Which heads should Mask-LRP propagate through?",
-    "head-corruption": "How many of Mask-LRP's heads can be wrong?",
+    "head-corruption": "How many wrong heads does Mask-LRP tolerate?",
 }
 
 
@@ -303,7 +304,7 @@ def ablations() -> Iterator[str]:
         yield command(f"ablation-{name}")
         yield facts(table)
         spec = json.loads((RUNS / f"ablation-{name}" / "spec.json").read_text(encoding="utf-8"))
-        ordered = in_order(table, list(spec["methods"]))
+        ordered = order_lines(table, list(spec["methods"]))
         yield rows(ordered, {"AOPC ↑": f"aopc {D}", "log-odds ↓": f"log-odds {D}"})
         picture = PAGE.parent / "pictures" / f"ablation-{name}.png"
         wt.plot.variants(ordered, f"aopc {D}", picture)
@@ -314,84 +315,84 @@ def questions() -> Iterator[str]:
     table = table_of("squad")
     if table is None:
         return
-    made = stored("qa_model")
-    last = made["after each epoch"][-1]
-    yield "## Questions: how much of the answer is among the 20 highest tokens?\n"
+    training = stored("qa_model")
+    last = training["after each epoch"][-1]
+    yield "## Questions: how many tokens of the answer are among the 20 highest?\n"
     yield (
-        f"The body of the default model, trained on {made['training questions']:,} questions of SQuAD v1.1 for "
-        f"{made['settings']['epochs']} epochs: exact match {last['exact match']}, F1 {last['f1']} on "
+        f"The model is the body of the default model, trained on {training['training questions']:,} questions of SQuAD "
+        f"v1.1 for {training['settings']['epochs']} epochs: exact match {last['exact match']}, F1 {last['f1']} on "
         f"{last['questions']:,} questions of the development set, after the last epoch. "
-        "A weak model: it is there to exercise the methods.\n"
+        "It is weak, and meant to exercise the methods.\n"
     )
     for name in ("squad", "squad-contrast"):
-        if (found := table_of(name)) is None:
+        if (results := table_of(name)) is None:
             continue
         yield from (f"`{before}`\n" for before in BEFORE[name])
         yield command(name)
-        about = dict(found.facts)
-        yield f"{about['questions']}; {about['lengths']}. {about['answers']}. Right: {about['right']}.\n"
+        about = dict(results.facts)
+        yield f"{about['questions']}; {about['lengths']}. {about['answers']}. Correct: {about['right']}.\n"
         yield rows(
-            found, {"precision@20 (count) ↑": "precision@20", "share@20 ↑": "share@20", "evaluations": "evaluations"}
+            results, {"precision@20 (count) ↑": "precision@20", "share@20 ↑": "share@20", "evaluations": "evaluations"}
         )
-    yield "Seconds are left out: the machine was busy with other things, and the first run was paused once.\n"
+    yield "Seconds are omitted, because the machine was busy and the first run was paused once.\n"
 
 
 def images() -> Iterator[str]:
     path = RESULTS / "vision.md"
     if not path.exists():
         return
-    made = stored("vit_model")
+    training = stored("vit_model")
     report = re.sub(r"^#", "##", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     yield report.partition("\n\n")[0] + "\n"
     yield (
-        f"A ViT of {made['settings']['layers']} x {made['settings']['width']}, {made['parameters']:,} parameters, "
-        "trained on Fashion-MNIST by `python training/vit_model.py --data fashion-mnist --out vit`: "
-        f"{made['test accuracy']:.1%} of {made['test images']:,} test images right; {made['minutes']} minutes on "
-        f"{made['torch threads']} thread of a busy machine.\n"
+        f"The model is a ViT of {training['settings']['layers']} x {training['settings']['width']} with "
+        f"{training['parameters']:,} parameters, trained on Fashion-MNIST by `python training/vit_model.py --data "
+        f"fashion-mnist --out vit`: {training['test accuracy']:.1%} accuracy on {training['test images']:,} test "
+        f"images; {training['minutes']} minutes on {training['torch threads']} thread of a busy machine.\n"
     )
-    yield where_token_tm_lands("vision")
+    yield rank_of_token_tm("vision")
     yield report.partition("\n\n")[2]
     if (RESULTS / "vision_mean.json").exists():
         grey = stored("vision_mean")
-        yield "### The same with the mean of the image in the place of black\n"
-        yield f"`{grey['command']}`, [the whole table](../benchmarks/results/vision_mean.md).\n"
-        yield where_token_tm_lands("vision_mean")
+        yield "### The same with the image mean instead of black\n"
+        yield f"`{grey['command']}`, [full table](../benchmarks/results/vision_mean.md).\n"
+        yield rank_of_token_tm("vision_mean")
 
 
-def where_token_tm_lands(name: str) -> str:
-    """Computed, so that it stays true when the run is made again."""
+def rank_of_token_tm(name: str) -> str:
+    """Describe the rank of TokenTM among the methods that were measured on all images."""
     everything = stored(name)["rows"]
     whole = max(row["n"] for row in everything.values())
-    found = {method: row["cells"] for method, row in everything.items() if row["n"] == whole}
-    said = []
+    cells = {method: row["cells"] for method, row in everything.items() if row["n"] == whole}
+    lines = []
     for column, title, sign in (
-        ("auc positive twentieths", "AUC of the most relevant pixels first, lower is better", 1),
-        ("auc negative twentieths", "AUC of the least relevant first, higher is better", -1),
-        ("mAP", "mAP of the garment", -1),
+        ("auc positive twentieths", "AUC, most relevant pixels first, lower is better", 1),
+        ("auc negative twentieths", "AUC, least relevant pixels first, higher is better", -1),
+        ("mAP", "mAP of the garment, higher is better", -1),
     ):
-        ranked = sorted(found, key=lambda method, column=column, sign=sign: sign * found[method][column]["mean"])  # type: ignore[misc]
-        own, gae, best = (found[method][column]["mean"] for method in ("token-tm", "gae", ranked[0]))
+        ranked = sorted(cells, key=lambda method, column=column, sign=sign: sign * cells[method][column]["mean"])  # type: ignore[misc]
+        own, gae, best = (cells[method][column]["mean"] for method in ("token-tm", "gae", ranked[0]))
         variants = [method for method in ranked if method.startswith("token-tm")]
         digits = 3 if column == "mAP" else 1
-        said.append(
-            f"- {title}: `token-tm` is number {ranked.index('token-tm') + 1} of {len(ranked)} with {own:.{digits}f}; "
-            f"`gae`, which it refines, has {gae:.{digits}f}; the best, `{ranked[0]}`, {best:.{digits}f}; the best of "
-            f"its readings is `{variants[0]}`, number {ranked.index(variants[0]) + 1}."
+        lines.append(
+            f"- {title}: `token-tm` ranks {ranked.index('token-tm') + 1} of {len(ranked)} with {own:.{digits}f}; "
+            f"`gae`, which it refines, has {gae:.{digits}f}; the best method, `{ranked[0]}`, has {best:.{digits}f}; "
+            f"the best variant of TokenTM is `{variants[0]}`, rank {ranked.index(variants[0]) + 1}."
         )
     return (
-        "**Where TokenTM lands.** On this small model, of the methods measured on all images:\n\n"
-        + "\n".join(said)
+        "**How TokenTM compares.** On this small model, among the methods measured on all images:\n\n"
+        + "\n".join(lines)
         + "\n"
     )
 
 
 def stored(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    values: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return values
 
 
-def beside() -> Iterator[str]:
-    """Other reports, each made by the command that it names."""
+def other_reports() -> Iterator[str]:
+    """Yield the reports of other benchmarks; each names the command that produced it."""
     for name in ("sharing", "sanity", "plausibility"):
         path = RESULTS / f"{name}.md"
         if path.exists():

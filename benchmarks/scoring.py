@@ -1,4 +1,4 @@
-"""Deletion scores on real texts, as the benchmarks beside this file report them."""
+"""Deletion scores on real texts, shared by the benchmarks in this folder."""
 
 import csv
 import random
@@ -18,7 +18,7 @@ ORDERS: tuple[Literal["morf"], Literal["lerf"]] = ("morf", "lerf")
 
 
 def sample_texts(path: Path, count: int) -> list[str]:
-    """From a tsv with a header and a column `text`."""
+    """Draw texts with seed 0 from a tsv file with a header and a column `text`."""
     with path.open(encoding="utf-8", newline="") as lines:
         texts = [row["text"] for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)]
     return random.Random(0).sample(texts, min(count, len(texts)))
@@ -27,15 +27,15 @@ def sample_texts(path: Path, count: int) -> list[str]:
 def mean_drops(
     subject: wt.Subject, attributions: Sequence[wt.Attribution], perturbation: str = "delete"
 ) -> list[tuple[float, float]]:
-    """For each method the mean drop when 10, 20 .. 90 % of one text's content tokens are taken away.
+    """Return for each method the mean drop when 10, 20 .. 90 % of one text's content tokens are removed.
 
-    The most relevant first, and the least relevant first.
+    The first value is for MoRF (most relevant first), the second for LeRF.
     """
     curves = [degrade(subject, attributions, perturbation, order) for order in ORDERS]
     return [(aopc(most), aopc(least)) for most, least in zip(*curves, strict=True)]
 
 
-def shown(values: NDArray[np.float64]) -> str:
-    """Mean and 95 % bootstrap interval over texts."""
+def mean_with_interval(values: NDArray[np.float64]) -> str:
+    """Format the mean and its 95 % bootstrap interval over texts."""
     low, high = interval(values)
     return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"

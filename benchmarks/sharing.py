@@ -1,10 +1,11 @@
-"""What sharing saves: one benchmark of all single-pass methods and Contrast-CAT, beside a naive loop on the same texts.
+"""Measure what sharing saves: a benchmark of all single-pass methods and Contrast-CAT, compared with a naive loop.
 
     python benchmarks/sharing.py TEXTS.tsv [--texts N]
 
-Naive: each method explains each text alone, and every perturbed text is given to the model by itself, as often as it is
-asked for. Both have the same methods, orders and steps, and their curves are compared. Single-threaded, so that the
-ratio does not depend on how busy the machine is. Printed, and written to benchmarks/results/sharing.md.
+In the naive loop, each method explains each text separately, and every perturbed text is evaluated by itself, each time
+it is needed. Both use the same methods, orders and steps, and their curves are compared. The run is single-threaded, so
+that the ratio does not depend on the load of the machine. The report is printed and written to
+benchmarks/results/sharing.md.
 """
 
 import argparse
@@ -38,14 +39,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--texts", type=int, default=6)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     subject = wt.load()
-    texts = [text for text in sample_texts(given.file, 10**9) if len(text.split()) >= 10][: given.texts]
+    texts = [text for text in sample_texts(args.file, 10**9) if len(text.split()) >= 10][: args.texts]
     names = [name for name in wt.method_names() if single_pass(name) or name == "contrast-cat"]
     bench = prepare(subject, names, protocol(metrics=("aopc", "log-odds"), perturbations=("delete",)))
     items = [Item(i, i, "", (text,), len(subject.encode([(text,)])[0].ids)) for i, text in enumerate(texts)]
-    measure(bench, items[:1])  # warms up
+    measure(bench, items[:1])  # warm-up
     start = perf_counter()
     part = measure(bench, items)
     shared = perf_counter() - start
@@ -54,8 +55,8 @@ def main() -> None:
     alone = perf_counter() - start
     report = f"""# What sharing saves
 
-`python benchmarks/sharing.py {given.file.parent.name}/{given.file.name} --texts {len(texts)}`, {len(names)} methods,
-highest and lowest first, ten points each; {subject.title}, one thread, {platform.machine()}.
+`python benchmarks/sharing.py {args.file.parent.name}/{args.file.name} --texts {len(texts)}`, {len(names)} methods,
+highest scores first and lowest scores first, ten points each; {subject.title}, one thread, {platform.machine()}.
 
 | | perturbed texts | seconds per text |
 |---|---|---|
@@ -75,7 +76,7 @@ def single_pass(name: str) -> bool:
 
 @dataclass(frozen=True)
 class OneByOne(LogitCache):
-    """Every sequence is given to the model by itself, as often as it is asked for."""
+    """A cache that stores nothing: every sequence is evaluated by itself, each time it is needed."""
 
     def read(self, rows: Sequence[Row], objective: Objective) -> list[Tensor]:
         self.tally.asked += len(rows)
@@ -84,13 +85,13 @@ class OneByOne(LogitCache):
 
 
 def naive(bench: Bench, texts: list[str], part: Part) -> tuple[int, float]:
-    """How many perturbed texts the model was given, and how far its answers are from those of the benchmark."""
+    """Return the number of evaluated texts, and the largest difference from the curves of the benchmark."""
     cache, difference = OneByOne(bench.task.subject), 0.0
     for text, measured in zip(tqdm(texts, desc="naive"), part.inputs, strict=True):
         for name, method in bench.methods.items():
-            found = list(explain_with(cache, [text], [method])[0].values())
+            attributions = list(explain_with(cache, [text], [method])[0].values())
             for plan in bench.protocol.plans():
-                curve = degrade_input(open_input(bench.task, found, cache), found, [plan])[0][0]
+                curve = degrade_input(open_input(bench.task, attributions, cache), attributions, [plan])[0][0]
                 pairs = zip(curve.probability, measured.curve(name, plan).probability, strict=True)
                 difference = max(difference, *(abs(a - b) for a, b in pairs))
     return cache.tally.evaluated, difference

@@ -1,15 +1,14 @@
-"""How much time sharing, batching and freezing save, as ratios measured in one run on this machine.
+"""Measure how much time shared passes, batching and frozen weights save, as ratios within one run on this machine.
 
     python benchmarks/single_pass.py [MODEL] [--texts N]
 
-MODEL is a folder or hub name; without one a random model of the size of MiniLM (6 x 384) is made. Compared are
+MODEL is a folder or hub name; the default is a random model of the size of MiniLM (6 x 384). Three runs are compared:
 
-- one by one: each method by itself on each text, eager attention, `loss.backward()` with weight gradients: how the
-  methods' research code runs;
+- research style: each method by itself on each text, eager attention, `loss.backward()` with weight gradients;
 - whichtoken, each method alone: batched, without weight gradients;
-- whichtoken, all methods together: the same, one pass for all of them.
+- whichtoken, all methods together: the same, with one pass for all methods.
 
-The result is printed and written to benchmarks/results/single_pass.md.
+The report is printed and written to benchmarks/results/single_pass.md.
 """
 
 import argparse
@@ -36,16 +35,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", help="folder or hub name of a BERT-like classifier")
     parser.add_argument("--texts", type=int, default=48)
-    chosen = parser.parse_args()
-    subject = wt.load(chosen.model) if chosen.model else random_subject()
-    texts = make_texts(chosen.texts)
+    arguments = parser.parse_args()
+    subject = wt.load(arguments.model) if arguments.model else random_subject()
+    texts = make_texts(arguments.texts)
     wt.explain(subject, texts[:4], METHODS)  # warm up
-    plain = timed(lambda: forward_all(subject, texts))
+    plain = measure_seconds(lambda: forward_all(subject, texts))
     rows = [
         ("one forward of all texts, batched, no gradients", plain),
-        ("research style: one by one, eager, with weight gradients", timed(lambda: one_by_one(subject, texts))),
-        ("whichtoken, each method alone", timed(lambda: [wt.explain(subject, texts, [m]) for m in METHODS])),
-        ("whichtoken, all methods together", timed(lambda: wt.explain(subject, texts, METHODS))),
+        (
+            "research style: one by one, eager, with weight gradients",
+            measure_seconds(lambda: one_by_one(subject, texts)),
+        ),
+        ("whichtoken, each method alone", measure_seconds(lambda: [wt.explain(subject, texts, [m]) for m in METHODS])),
+        ("whichtoken, all methods together", measure_seconds(lambda: wt.explain(subject, texts, METHODS))),
     ]
     report = table(subject, texts, rows)
     RESULT.write_text(report)
@@ -53,7 +55,7 @@ def main() -> None:
 
 
 def random_subject() -> wt.Subject:
-    """MiniLM's size; time does not depend on what the weights are."""
+    """Return a random model of the size of MiniLM; time does not depend on the weights."""
     words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -67,13 +69,13 @@ def random_subject() -> wt.Subject:
 
 
 def make_texts(count: int) -> list[str]:
-    """Of 8 to 40 words, as sentences of reviews are."""
+    """Return random texts of 8 to 40 words, the length of sentences in reviews."""
     source = random.Random(0)
     return [" ".join(source.choices(WORDS, k=source.randint(8, 40))) for _ in range(count)]
 
 
-def timed(work: Callable[[], object]) -> float:
-    """The faster of two runs."""
+def measure_seconds(work: Callable[[], object]) -> float:
+    """Return the seconds of the faster of two runs."""
     times = []
     for _ in range(2):
         start = perf_counter()
@@ -88,7 +90,7 @@ def forward_all(subject: wt.Subject, texts: list[str]) -> None:
 
 
 def one_by_one(subject: wt.Subject, texts: list[str]) -> None:
-    """The passes alone; what each method does with them afterwards costs next to nothing."""
+    """Run only the passes; the methods' own arithmetic costs next to nothing."""
     model: Any = subject.model
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")

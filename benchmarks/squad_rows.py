@@ -1,4 +1,4 @@
-"""SQuAD's questions and contexts as JSON lines, for `whichtoken references build`.
+"""Write the questions and contexts of a SQuAD file as JSON lines, for `whichtoken references build`.
 
 python benchmarks/squad_rows.py squad_v1_train_part.json questions.jsonl
 """

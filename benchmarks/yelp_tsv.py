@@ -1,4 +1,4 @@
-"""Yelp reviews as the TextFooler project sampled them, `label text` on each line, to a tsv that whichtoken reads.
+"""Convert Yelp reviews, as sampled by the TextFooler project (`label text` per line), to a tsv for whichtoken.
 
 python benchmarks/yelp_tsv.py SAMPLE OUT.tsv
 """
@@ -12,11 +12,11 @@ def main() -> None:
     source, out = map(Path, sys.argv[1:3])
     lines = source.read_text(encoding="utf-8").splitlines()
     rows = [line.split(" ", 1) for line in lines if line.strip()]
-    out.write_text("label\ttext\n" + "".join(f"{label}\t{cleaned(text)}\n" for label, text in rows), encoding="utf-8")
+    out.write_text("label\ttext\n" + "".join(f"{label}\t{clean(text)}\n" for label, text in rows), encoding="utf-8")
 
 
-def cleaned(text: str) -> str:
-    """Without the escapes of the file it was taken from."""
+def clean(text: str) -> str:
+    """Remove the escapes of the source file."""
     plain = text.strip().strip('"').replace("\\n", " ").replace('\\""', '"').replace('\\ ""', '"').replace("\t", " ")
     return re.sub(r" +", " ", plain).strip()
 

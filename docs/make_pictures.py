@@ -9,7 +9,7 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 import whichtoken as wt
-from whichtoken.cli.compare import compared
+from whichtoken.cli.compare import compare_methods
 from whichtoken.cli.explain import Request
 from whichtoken.cli.inputs import gather
 from whichtoken.render.rows import Look
@@ -45,8 +45,8 @@ def main() -> None:
     results = wt.explain(subject, TEXTS, METHODS)
     draw("explain.svg", "whichtoken explain ... --method contrast-cat,attcat,gae", results, Look())
     compared_methods = [wt.method(name) for name in ("contrast-cat", "attcat", "gae", "rollout", "random")]
-    asked = Request(compared_methods, None, "truncate", False)
-    comparison = compared(subject, gather([TEXTS[2]], None, None, []), asked)
+    request = Request(compared_methods, None, "truncate", False)
+    comparison = compare_methods(subject, gather([TEXTS[2]], None, None, []), request)
     draw("compare.svg", "whichtoken compare ...", [comparison.result], Look(remarks=comparison.remarks()))
     print(f"wrote explain.svg and compare.svg to {HERE}")
 

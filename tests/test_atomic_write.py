@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from whichtoken.atomic_write import check_writable, opened_whole, write_folder, write_whole
+from whichtoken.atomic_write import check_writable, open_whole, write_folder, write_whole
 from whichtoken.errors import UsageError
 
 
 def test_an_error_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     write_whole(path, "old")
-    with pytest.raises(ZeroDivisionError), opened_whole(path) as file:
+    with pytest.raises(ZeroDivisionError), open_whole(path) as file:
         file.write(b"half" * (1 // 0))
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from whichtoken.data.examples import TextExample, count_examples, read_examples, shuffled
+from whichtoken.data.examples import TextExample, count_examples, read_examples, shuffle
 from whichtoken.errors import BadInput, UsageError
 
 ROWS = [{"label": "1", "text": 'a "quoted, word'}, {"label": "0", "text": "naïve 電影"}]
@@ -76,17 +76,17 @@ def test_something_like_a_hugging_face_dataset() -> None:
         (
             "x.csv",
             "label,body\n1,a\n",
-            "row 2: none of the usual columns of texts; .*there are label, body",
+            "row 2: no usual text column; .*the columns are label, body",
         ),
-        ("x.csv", "label,text\n1,a,b\n", "line 2: not 2 columns"),
-        ("x.tsv", "label\ttext\n1\n", "line 2: not 2 columns"),
+        ("x.csv", "label,text\n1,a,b\n", "line 2: expected 2 columns"),
+        ("x.tsv", "label\ttext\n1\n", "line 2: expected 2 columns"),
         ("x.jsonl", '{"text": "a"}\n{"text"', "line 2 is not JSON"),
         ("x.jsonl", '["a"]', "expected an object with named columns"),
         ("x.jsonl", '{"text": 3}', "row 1 is .*; expected a text"),
         ("x.csv", b"text\n\xff\xfe\n", "x.csv, line 2 is not UTF-8"),
         ("x.parquet", b"PAR", "cannot be read"),
-        ("x.docx", "a", "cannot tell what kind of file it is; known are .csv, .tsv, .jsonl, .parquet, .txt"),
-        ("x.csv", b"text\na\x00b\n", "x.csv, line 2 has a zero byte: this is no text file"),
+        ("x.docx", "a", "cannot tell what kind of file it is; known extensions are .csv, .tsv, .jsonl, .parquet, .txt"),
+        ("x.csv", b"text\na\x00b\n", "x.csv, line 2 has a zero byte: this is not a text file"),
         ("x.txt", b"fine\n\xe9\n", "x.txt, line 2 is not UTF-8"),
     ],
 )
@@ -103,12 +103,12 @@ def test_files_that_cannot_be_read(name: str, content: str | bytes, message: str
         ({"train": [], "test": []}, {}, "texts is a dict: train, test; .* one split of a data set"),
         ([3], {}, "row 0 is"),
         ([("a", "b", "c")], {}, "row 0 is"),
-        (["a", "b"], {"labels": [1]}, "there are 1 labels, and more texts"),
+        (["a", "b"], {"labels": [1]}, "there are more texts than the 1 labels"),
         (["a"], {"labels": [1, 0]}, "more labels than texts"),
-        ([{"text": "a"}], {"labels": "gold"}, "no column 'gold'; there are text"),
-        ([{"text": "a"}], {"columns": "body"}, "no column 'body'; there are text"),
-        (["a"], {"columns": "body"}, "row 0 is 'a', which has no columns; columns body were asked for"),
-        (["a"], {"labels": "gold"}, "row 0 is 'a', which has no columns; columns gold were asked for"),
+        ([{"text": "a"}], {"labels": "gold"}, "no column 'gold'; the columns are text"),
+        ([{"text": "a"}], {"columns": "body"}, "no column 'body'; the columns are text"),
+        (["a"], {"columns": "body"}, "row 0 is 'a', which has no columns; columns body were requested"),
+        (["a"], {"labels": "gold"}, "row 0 is 'a', which has no columns; columns gold were requested"),
         (["a"], {"labels": 5}, "labels is 5; expected the name of a column, or a list"),
         (["a"], {"columns": 5}, "columns is 5; expected"),
     ],
@@ -127,15 +127,15 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
 
 @given(st.lists(st.integers(), max_size=40), st.integers(0, 5), st.integers(1, 50))
 def test_shuffling_loses_nothing_and_repeats_itself(items: list[int], seed: int, buffer: int) -> None:
-    once = list(shuffled(items, seed, buffer))
+    once = list(shuffle(items, seed, buffer))
     assert sorted(once) == sorted(items)
-    assert once == list(shuffled(iter(items), seed, buffer))
+    assert once == list(shuffle(iter(items), seed, buffer))
 
 
 def test_shuffling_mixes_a_corpus_that_is_sorted_by_label() -> None:
-    order = list(shuffled(range(1000), 0, 1000))
+    order = list(shuffle(range(1000), 0, 1000))
     assert 30 < sum(i < 500 for i in order[:100]) < 70
-    assert order != list(shuffled(range(1000), 1, 1000))
+    assert order != list(shuffle(range(1000), 1, 1000))
 
 
 def test_a_text_file_has_a_text_on_each_line(tmp_path: Path) -> None:

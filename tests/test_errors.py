@@ -18,7 +18,7 @@ def test_a_message_continues_the_name_of_the_input() -> None:
     error = BadInput("has no words", index=3)
     assert (error.index, str(error)) == (3, "input 3 has no words")
     assert str(BadInput(": no such file", index=3, place="boot.png")) == "boot.png: no such file"
-    assert error.named("reviews.csv, row 7") == "reviews.csv, row 7 has no words"
+    assert error.message_for("reviews.csv, row 7") == "reviews.csv, row 7 has no words"
     assert str(WhichTokenError("the model is not there")) == "the model is not there"
 
 
@@ -37,7 +37,7 @@ def test_the_index_counts_through_chunks() -> None:
 
 def test_the_index_of_an_answer_that_is_not_there() -> None:
     pairs = [("is it slow?", "the film is slow"), ("is it slow?", "it is")]
-    with pytest.raises(BadInput, match="input 1: the context does not hold the answer 'slow'") as caught:
+    with pytest.raises(BadInput, match="input 1: the context does not contain the answer 'slow'") as caught:
         wt.explain(question_subject(), pairs, target="slow")
     assert caught.value.index == 1
 

@@ -234,7 +234,7 @@ def test_a_float32_and_a_bfloat16_model_work() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "xlm-roberta", "llama"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(min_size=1, max_size=25), second=st.none() | st.text(min_size=1, max_size=10))
 def test_any_text_is_explained_or_refused_with_a_reason(
     kind: str, text: str, second: str | None, subject_of: SubjectOf

@@ -17,7 +17,7 @@ from transformers import ViTImageProcessorPil
 
 import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, NotFinite, UsageError
-from whichtoken.models.images import as_picture, black, prepare, seen
+from whichtoken.models.images import as_picture, black, prepare, to_display
 from whichtoken.reproduce.pixels import patch_scores
 from whichtoken.tasks import task_for
 from whichtoken.tasks.answer import QuestionAnswering
@@ -182,26 +182,26 @@ def test_a_photograph_is_turned_as_the_camera_noted(tmp_path: Path) -> None:
 def test_what_the_model_saw_is_what_was_shown() -> None:
     small = noise()[:SIDE, :SIDE]
     pixels = prepare(subject(), [small])[0].pixels
-    assert (seen(subject().processor, pixels) == small).all()
+    assert (to_display(subject().processor, pixels) == small).all()
     raw = processor(do_normalize=False, do_rescale=False)
-    assert (seen(raw, torch.tensor(small).permute(2, 0, 1).float()) == small).all()
-    assert seen(None, torch.tensor([[[-3.0, 1.0]]])).tolist() == [[[0] * 3, [255] * 3]]
-    assert seen(None, torch.zeros(2, 4, 4)).shape == (4, 4, 3)
+    assert (to_display(raw, torch.tensor(small).permute(2, 0, 1).float()) == small).all()
+    assert to_display(None, torch.tensor([[[-3.0, 1.0]]])).tolist() == [[[0] * 3, [255] * 3]]
+    assert to_display(None, torch.zeros(2, 4, 4)).shape == (4, 4, 3)
 
 
 def test_black_is_what_a_black_image_becomes() -> None:
     pixels = prepare(subject(), [np.zeros((5, 5, 3), np.uint8)])[0].pixels
     assert torch.allclose(black(subject().processor, 3).float(), pixels[:, 0, 0])
     assert black(processor(do_normalize=False), 3).tolist() == [0, 0, 0]
-    with pytest.raises(UsageError, match="nobody knows how pixels were normalised"):
+    with pytest.raises(UsageError, match="the normalisation of the pixels is unknown"):
         black(None, 3)
-    with pytest.raises(UsageError, match="normalises 3 channels, and the image has 1"):
+    with pytest.raises(UsageError, match="normalises 3 channels, but the image has 1"):
         black(processor(), 1)
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "an empty array": (np.zeros((0, 4, 3), np.uint8), "with no pixel in it"),
-    "an empty picture": (Image.new("RGB", (0, 4)), "picture of 0 x 4, with no pixel"),
+    "an empty array": (np.zeros((0, 4, 3), np.uint8), "which has no pixels"),
+    "an empty picture": (Image.new("RGB", (0, 4)), "picture of 0 x 4, which has no pixels"),
     "two channels": (np.zeros((4, 4, 2), np.uint8), r"shape \(4, 4, 2\); expected row x column"),
     "channels first": (np.zeros((3, 9, 9), np.uint8), r"channels first: use array.transpose\(1, 2, 0\)"),
     "a line": (np.zeros(4, np.uint8), r"shape \(4,\)"),
@@ -211,7 +211,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "below 0": (np.full((4, 4), -0.5), "floats must be from 0 to 1: scale it"),
     "a number": (7, "is a int; expected a file, a PIL image, an array or a tensor"),
     "a batch": (torch.zeros(2, 3, 12, 12), r"tensor of shape \(2, 3, 12, 12\)"),
-    "a tensor of bytes": (torch.zeros(3, 12, 12, dtype=torch.uint8), "and torch.uint8; expected numbers"),
+    "a tensor of bytes": (torch.zeros(3, 12, 12, dtype=torch.uint8), "and torch.uint8; expected floats"),
     "a tensor with infinity": (torch.full((3, 12, 12), torch.inf), "holds NaN or infinity"),
     "a large tensor": (torch.zeros(3, 24, 24), r"\(3, 24, 24\); tiny reads \(3, 12, 12\)"),
 }
@@ -282,9 +282,9 @@ def test_texts_for_images_and_images_for_texts(subject_of: Callable[..., wt.Subj
         "answers questions; give question=": question_subject(),
     }
     for reason, reader in readers.items():
-        with pytest.raises(UsageError, match=f"images were given, and .* {reason}"):
+        with pytest.raises(UsageError, match=f"images were given, but .* {reason}"):
             wt.explain(reader, images=[noise()])
-    with pytest.raises(UsageError, match="give inputs, or question and context, or images; one of them"):
+    with pytest.raises(UsageError, match="give exactly one of inputs, question and context, or images"):
         wt.explain(subject(), ["a text"], images=[noise()])
     with pytest.raises(BadSetting, match=r"a Subject: wt.load"):
         wt.explain("vit", images=[noise()])  # type: ignore[arg-type]
@@ -383,12 +383,12 @@ def test_a_record_of_an_image_is_read_back_and_of_a_text_has_no_picture() -> Non
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"rows": 5}, r"in \(5, 3\) patches; there must be some, and a token for each"),
-        ({"rows": 0}, "there must be some"),
+        ({"rows": 5}, r"in \(5, 3\) patches; need at least 1 of each, and a token per patch"),
+        ({"rows": 0}, "need at least 1 of each"),
         ({"rows": "3"}, "rows is '3'"),
-        ({"width": 13}, "no PNG image of 13 x 12"),
-        ({"png": "####"}, "not in base64"),
-        ({"png": "R0lGODlh"}, "no PNG image"),
+        ({"width": 13}, "not a PNG image of 13 x 12"),
+        ({"png": "####"}, "not base64"),
+        ({"png": "R0lGODlh"}, "not a PNG image"),
         ({"pixels": [[1.0]]}, "not 12 rows of 12"),
         ({"pixels": [["a"] * 12] * 12}, r"picture\.pixels\[0\]\[0\] is 'a'"),
         ({"colour": 1}, r"picture\.colour is not a known field"),

@@ -108,11 +108,11 @@ def test_steps_average_to_the_metric(curve: Curve) -> None:
 
 
 def test_a_value_between_two_bounds() -> None:
-    assert metrics.normalised(0.3, 0.1, 0.5) == pytest.approx(0.5)
-    assert metrics.normalised(0.1, 0.1, 0.5) == 0.0
-    assert metrics.normalised(0.2, 0.6, 0.1) == pytest.approx(0.8)  # 0.4 of the way down 0.5
-    assert metrics.normalised(0.7, 0.1, 0.5) == pytest.approx(1.5)  # bounds that were searched for can be passed
-    assert metrics.normalised(0.2, 0.2, 0.2) is None
+    assert metrics.normalise(0.3, 0.1, 0.5) == pytest.approx(0.5)
+    assert metrics.normalise(0.1, 0.1, 0.5) == 0.0
+    assert metrics.normalise(0.2, 0.6, 0.1) == pytest.approx(0.8)  # 0.4 of the way down 0.5
+    assert metrics.normalise(0.7, 0.1, 0.5) == pytest.approx(1.5)  # bounds that were searched for can be passed
+    assert metrics.normalise(0.2, 0.2, 0.2) is None
 
 
 def test_kendall_by_hand() -> None:

@@ -254,5 +254,5 @@ def test_what_does_not_belong_together_is_refused() -> None:
         plausibility([tokens], [rationale, rationale])
     with pytest.raises(UsageError, match="in the order of the attributions"):
         plausibility([tokens], [replace(rationale, texts=("so fine",))])
-    with pytest.raises(UsageError, match="a rationale for 'negative' says nothing of an attribution to 'positive'"):
+    with pytest.raises(UsageError, match="a rationale for 'negative' does not apply to an attribution for 'positive'"):
         plausibility([tokens], [replace(rationale, label="negative")])

@@ -6,11 +6,9 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from tests.contract.test_contract import assert_close, state_of
 from tests.tiny import QUESTION_KINDS, question_subject, span_goal, with_heads
 
 import whichtoken as wt
-from whichtoken.core.registry import method_names
 from whichtoken.core.trace import Site, needs
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch, UsageError
 from whichtoken.models import LogitCache, LongTexts, ModelProbe, capture, window_row
@@ -28,7 +26,6 @@ OTHERS = [
     ("the plot", "A man is touching the music."),
 ]
 LONG = ("Is it slow?", " ".join(["The film was slow, but the music was touching and it is the end."] * 3))
-LABELS = [*method_names(), "mask-lrp@repo", "raw-attention@qa-repo", "rollout@qa-repo", "attcat@repo"]
 each_kind = pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.xdist_group(k)) for k in QUESTION_KINDS])
 
 
@@ -41,35 +38,7 @@ def subject_for(kind: str, attention: str | None = None) -> wt.Subject:
 
 @cache
 def together(kind: str) -> list[Any]:
-    return wt.explain(subject_for(kind), PAIRS, LABELS, layers=True)
-
-
-@each_kind
-def test_every_method_gives_scores_for_every_token(kind: str) -> None:
-    for pair, result in zip(PAIRS, together(kind), strict=True):
-        assert list(result) == LABELS
-        for attribution in result.values():
-            assert attribution.texts == pair
-            assert len(attribution.scores) == len(attribution.tokens)
-    for label in LABELS:  # a map may have no positive entry, but not of every question
-        assert any(any(result[label].scores) for result in together(kind)), label
-
-
-@each_kind
-def test_a_padded_batch_gives_what_each_question_gives_alone(kind: str) -> None:
-    assert_close([wt.explain(subject_for(kind), [pair], LABELS, layers=True)[0] for pair in PAIRS], together(kind))
-
-
-@each_kind
-def test_the_attention_implementation_does_not_matter(kind: str) -> None:
-    assert_close(wt.explain(subject_for(kind, "eager"), PAIRS, LABELS, layers=True), together(kind))
-
-
-@each_kind
-def test_the_model_is_left_as_found(kind: str) -> None:
-    before = state_of(subject_for(kind))
-    wt.explain(subject_for(kind), PAIRS[:1], LABELS)
-    assert state_of(subject_for(kind)) == before
+    return wt.explain(subject_for(kind), PAIRS, ["attcat", "gae"])
 
 
 @each_kind
@@ -189,7 +158,7 @@ def test_an_answer_can_be_named_by_its_text() -> None:
     assert found.target.end is not None
     assert found.label == "the music"
     assert found.tokens[found.target.start : found.target.end + 1] == ("the", "music")
-    with pytest.raises(BadInput, match="input 0: the context does not hold the answer 'rhubarb'"):
+    with pytest.raises(BadInput, match="input 0: the context does not contain the answer 'rhubarb'"):
         wt.explain(subject, PAIRS[:1], target="rhubarb")
     assert wt.explain(subject, [LONG], target="the end.")[0]["attcat"].label == "the end."
 
@@ -242,7 +211,7 @@ def test_contrast_cat_contrasts_with_questions_whose_answer_is_elsewhere() -> No
     assert packed is not None
     for start, end in ((6, 8), (9, 9), (12, 14)):
         span = torch.tensor([[start, end]])
-        p = library.answered(0, span)[0]
+        p = library.answer_probabilities(0, span)[0]
         assert packed.answers is not None
         for i in range(3):
             expected = packed.answers[i, 0, start] * packed.answers[i, 1, end]
@@ -253,7 +222,7 @@ def test_contrast_cat_contrasts_with_questions_whose_answer_is_elsewhere() -> No
         found = wt.explain(subject, PAIRS[:1], ["contrast-cat"], target=target)[0]["contrast-cat"]
         assert found.details["references"] == low
         assert found.tuned_on_deletion
-    assert library.answered(0, torch.tensor([[100, 2]])).tolist() == [[0, 0, 0]]
+    assert library.answer_probabilities(0, torch.tensor([[100, 2]])).tolist() == [[0, 0, 0]]
     every = plain.with_references(wt.references.build(plain, PAIRS, min_tokens=1, rule="lowest"))
     found = wt.explain(every, PAIRS[:1], ["contrast-cat"], target=wt.Span(6, 8, "start"))[0]["contrast-cat"]
     assert found.details["references"] == [0, 1, 2]
@@ -266,12 +235,12 @@ def test_a_library_of_questions_is_stored_and_read(tmp_path: Any) -> None:
     library = wt.references.build(subject, PAIRS, min_tokens=1, out=tmp_path / "library")
     again = wt.references.load(tmp_path / "library", subject)
     span = torch.tensor([[6, 7]])
-    assert torch.equal(library.answered(0, span), again.answered(0, span))
-    assert torch.equal(library.subset(2).answered(0, span), again.answered(0, span)[:, :2])
-    assert "seen to for each answer" in library.summary()
+    assert torch.equal(library.answer_probabilities(0, span), again.answer_probabilities(0, span))
+    assert torch.equal(library.subset(2).answer_probabilities(0, span), again.answer_probabilities(0, span)[:, :2])
+    assert "checked for each answer" in library.summary()
     small = wt.references.build(subject, PAIRS, min_tokens=1, compress="int8")
-    assert torch.equal(small.answered(0, span), library.answered(0, span))
-    with pytest.raises(BadSetting, match="answers to questions are not of classes"):
+    assert torch.equal(small.answer_probabilities(0, span), library.answer_probabilities(0, span))
+    with pytest.raises(BadSetting, match="answers to questions have no classes"):
         wt.references.build(subject, PAIRS, rule="same-class")
 
 
@@ -282,8 +251,8 @@ def test_a_library_of_texts_is_no_library_of_questions() -> None:
     assert classes.references is not None
     with pytest.raises(LibraryMismatch):
         question_subject("bert").with_references(classes.references)
-    with pytest.raises(LibraryMismatch, match="not made of questions"):
-        classes.references.answered(0, torch.tensor([[1, 2]]))
+    with pytest.raises(LibraryMismatch, match="not built from questions"):
+        classes.references.answer_probabilities(0, torch.tensor([[1, 2]]))
 
 
 def test_what_is_wrong_is_said() -> None:
@@ -294,7 +263,7 @@ def test_what_is_wrong_is_said() -> None:
         wt.explain(subject, question="Who?")
     with pytest.raises(UsageError, match="1 questions and 2 contexts"):
         wt.explain(subject, question=["Who?"], context=["It is.", "It was."])
-    with pytest.raises(UsageError, match="give inputs, or question and context, or images"):
+    with pytest.raises(UsageError, match="give exactly one of inputs, question and context, or images"):
         wt.explain(subject)
     with pytest.raises(BadInput, match="there is no span from token 3 to 99"):
         wt.explain(subject, PAIRS[:1], target=wt.Span(3, 99))
@@ -303,7 +272,7 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(BadSetting, match="part"):
         wt.Span(part="middle")  # type: ignore[arg-type]
     for ends in (("a", "b"), (6.7, 8.2), (True, 8)):
-        with pytest.raises(BadSetting, match="a span of tokens by their numbers"):
+        with pytest.raises(BadSetting, match="a span of token indices"):
             wt.Span(*ends)
     with pytest.raises(BadSetting, match="the text of an answer"):
         wt.explain(subject, PAIRS[:1], target=3)
@@ -325,7 +294,7 @@ def test_a_classifier_is_not_asked_for_spans() -> None:
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     with pytest.raises(BadSetting, match="this model does not answer questions"):
         wt.explain(subject, ["It is."], target=wt.Span())
-    with pytest.raises(UsageError, match=r"question was given, and .* classifies texts; give texts, or pairs of texts"):
+    with pytest.raises(UsageError, match=r"question was given, but .* classifies texts; give texts, or pairs of texts"):
         wt.explain(subject, question="Is it?", context="It is.")
 
 
@@ -333,7 +302,7 @@ def test_a_text_without_a_question_is_no_reference_but_will_do_for_heads() -> No
     from tests.heads.corpus import CORPUS as PARSED
 
     subject = question_subject("bert")
-    with pytest.raises(BadInput, match="a library of questions is made of pairs"):
+    with pytest.raises(BadInput, match="a reference library for questions needs pairs"):
         wt.references.build(subject, ["The film was slow."], min_tokens=1)
     mask = wt.heads.build(subject, PARSED)
     assert mask.n_layers == subject.n_layers

@@ -190,7 +190,7 @@ def test_methods_that_need_references_or_heads_have_them_on_each_model() -> None
 def test_a_head_mask_of_another_model_is_refused() -> None:
     other = randomised(subject_for(), 1)
     foreign = all_heads(other.n_layers, other.n_heads, other.title, other.fingerprint())
-    with pytest.raises(LibraryMismatch, match="was made for bert, head and 1 blocks randomised"):
+    with pytest.raises(LibraryMismatch, match="was built for bert, head and 1 blocks randomised"):
         sanity_check(subject_for(), TEXTS[:2], [wt.method("mask-lrp", heads=foreign)])
 
 
@@ -213,7 +213,7 @@ def test_a_single_word_does_not_count() -> None:
 @pytest.mark.parametrize("n_blocks", [-1, 5, 1.5, True])
 def test_blocks_that_are_not_there_are_named(n_blocks: Any) -> None:
     for ask in (lambda: randomised(subject_for(), n_blocks), lambda: sanity(depths=[0, n_blocks])):
-        with pytest.raises(BadSetting, match="0 to 4: bert has 3 blocks, and one more stands for the embeddings too"):
+        with pytest.raises(BadSetting, match="0 to 4: bert has 3 blocks, and one more includes the embeddings"):
             ask()
 
 

@@ -12,6 +12,9 @@ from PIL import Image
 from tests.tiny import CORPUS, image_model_of, model_of, question_subject, wordpiece
 from transformers import ViTImageProcessor
 
+from whichtoken import method_names
+from whichtoken.cli.run import main
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
@@ -21,6 +24,7 @@ COMMANDS = [
     if kind == "console"
     for line in block.splitlines()
 ]
+COMPARE = next(command for command in COMMANDS if command.startswith('whichtoken compare "'))
 EXAMPLES = [block for kind, block in BLOCKS if kind == "python"]
 
 
@@ -49,36 +53,60 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(command: list[str], place: Path) -> str:
+def run(command: list[str], place: Path, quiet: bool = False) -> str:
+    """What a process prints."""
     outer = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # these tests may themselves be run by make
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, f"{command}: {done.stderr}"
+    assert not (quiet and done.stderr), done.stderr
     return done.stdout
 
 
-def test_the_commands_of_the_reader(place: Path) -> None:
-    """In their order, because some need what others made."""
-    for command in COMMANDS[3:]:
-        out = run(shlex.split(command), place)
-        assert out or "--out" in command
+def called(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What `whichtoken` prints, in this process, which has imported torch already."""
+    with pytest.raises(SystemExit) as ending:
+        main(words)
+    found = capsys.readouterr()
+    assert not ending.value.code, f"whichtoken {shlex.join(words)}: {found.err}"
+    return found.out
+
+
+def test_the_commands_of_the_reader(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In their order, because some need what others made. The first is run as the reader runs it."""
+    monkeypatch.chdir(place)
+    assert run(shlex.split(COMMANDS[3]), place, quiet=True)  # results, and nothing of torch or transformers
+    for command in COMMANDS[4:]:
+        fewer = ["--methods", "contrast-cat,mask-lrp,attcat"] if command == COMPARE else []
+        out = called([*shlex.split(command)[1:], *fewer], capsys)
+        assert out or "--out" in command, command
     for made in ("page.html", "results.jsonl", "references", "faithfulness/report.html", "explained.png"):
-        assert (place / made).exists()
+        assert (place / made).exists(), made
 
 
-def test_the_python_of_the_reader(place: Path) -> None:
+@pytest.mark.slow  # ten seconds: every method, on a long review
+def test_compare_of_the_reader_runs_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    out = called(shlex.split(COMPARE)[1:], capsys)
+    for method in method_names():
+        assert method in out, method
+
+
+def test_the_python_of_the_reader(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
     for example in EXAMPLES:
-        run([sys.executable, "-c", example], place)
+        exec(example, {"__name__": "__main__"})
     assert (place / "results.html").exists()
 
 
-def test_make_demo_explains_the_three_reviews() -> None:
+def test_make_demo_explains_the_three_reviews(capsys: pytest.CaptureFixture[str]) -> None:
     """`make test` is what runs this; `make demo` is run without its set-up, which is there already."""
     lines = run(["make", "-n", "--no-print-directory", "demo", "READY="], ROOT)
     command = shlex.split(lines.replace("\\\n", " "))
     assert Path(command[0]).name == "whichtoken"
-    out = run(["whichtoken", *command[1:]], ROOT)
+    out = called(command[1:], capsys)
     for label in ("negative", "positive"):
         assert label in out
     for method in ("contrast-cat", "attcat", "gae", "integrated-gradients", "random"):
@@ -86,6 +114,7 @@ def test_make_demo_explains_the_three_reviews() -> None:
     assert "pytest -q -n auto" in run(["make", "-n", "--no-print-directory", "test", "READY="], ROOT)
 
 
+@pytest.mark.slow  # builds and installs a wheel
 def test_pip_install_brings_the_command_and_the_default_model(tmp_path: Path) -> None:
     """As `pip install .` does it, without the network: build the wheel, then unpack it elsewhere."""
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], ROOT)

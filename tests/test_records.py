@@ -101,7 +101,7 @@ def test_elapsed_time_does_not_count_when_attributions_are_compared() -> None:
         ({"surprise": 1}, "surprise is not a known field"),
         ({"layers": [[1.0]]}, "a layer must have as many scores as there are tokens"),
         ({"scores": [float("nan")] * 7}, "holds NaN; numbers must be finite"),
-        ({"scores": [1.0]}, "7 tokens, .* 1 scores; there must be as many of each"),
+        ({"scores": [1.0]}, "7 tokens, .* 1 scores; there must be the same number of each"),
         ({"scores": None}, "scores is None; expected a valid array"),
         ({"tokens": 3}, "tokens is 3"),
         ({"texts": "abc"}, "texts is 'abc'"),

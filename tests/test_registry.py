@@ -76,7 +76,7 @@ class Impostor(Method):
 
 
 def test_a_name_cannot_be_taken_twice() -> None:
-    with pytest.raises(UsageError, match="registered already"):
+    with pytest.raises(UsageError, match="already registered"):
         register("attcat", paper="none")(Impostor)
     again = register("attcat", paper=find("attcat").paper, presets=find("attcat").presets)
     assert again(find("attcat")) is find("attcat")

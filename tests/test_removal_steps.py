@@ -2,14 +2,14 @@
 
 import pytest
 
-from whichtoken.core.removal_steps import GRIDS, Steps, grid_of
+from whichtoken.core.removal_steps import GRIDS, Steps, find_grid
 from whichtoken.errors import BadSetting
 from whichtoken.reproduce.protocols import ninths  # which registers the papers' own grid
 
 
 def steps_of(grid: str, total: int, order: str = "morf") -> Steps:
     """Where no token stays."""
-    return grid_of(grid).steps(total, 0, order)
+    return find_grid(grid).steps(total, 0, order)
 
 
 def test_the_grids_by_hand() -> None:
@@ -23,9 +23,9 @@ def test_the_grids_by_hand() -> None:
 
 
 def test_only_ninths_are_shares_of_all_tokens_also_of_those_that_stay() -> None:
-    assert grid_of("ninths").steps(15, 2, "morf") == ninths(17) == steps_of("ninths", 17)
+    assert find_grid("ninths").steps(15, 2, "morf") == ninths(17) == steps_of("ninths", 17)
     for grid in GRIDS:
-        assert (grid_of(grid).steps(15, 2, "morf") == steps_of(grid, 15)) == (grid != "ninths")
+        assert (find_grid(grid).steps(15, 2, "morf") == steps_of(grid, 15)) == (grid != "ninths")
 
 
 def test_ninths_leave_out_steps_that_remove_nothing_more() -> None:
@@ -55,4 +55,4 @@ def test_steps_begin_with_the_whole_text_and_never_go_back(grid: str, total: int
 
 def test_an_unknown_grid_is_refused() -> None:
     with pytest.raises(BadSetting, match="'elevenths' is not allowed; it must be one of tenths, twentieths"):
-        grid_of("elevenths")
+        find_grid("elevenths")

@@ -4,7 +4,7 @@
     python training/vit_model.py --data /usr/share/datasets/fashion-mnist --out DIR
 
 Ten kinds of garments on black, 28 x 28 grey pixels, read as three equal channels in patches of 4 x 4: 49 patches and a
-class token. The garment itself (pixels that are not black) is the truth that segmentations are compared with.
+class token. The garment itself (pixels that are not black) is the ground truth for segmentation.
 """
 
 import argparse
@@ -24,33 +24,33 @@ from whichtoken.reproduce.idx import read_idx
 LABELS = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 DEFAULTS = {"epochs": 8, "rate": 2e-3, "width": 64, "layers": 6, "batch": 96, "seed": 0}
 SIDE, PATCH = 28, 4
-WARM_UP = 0.05  # of all steps; then the rate falls as a cosine to 0
+WARM_UP = 0.05  # share of all steps; then the rate falls to 0 along a cosine
 CHANNELS = 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the four files of Fashion-MNIST")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the four files of Fashion-MNIST")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     for name, value in DEFAULTS.items():
         parser.add_argument(f"--{name}", type=type(value), default=value, help=f"default {value:g}")
-    parser.add_argument("--limit", type=int, help="train on this many images, the first")
-    given = parser.parse_args()
-    torch.manual_seed(given.seed)
+    parser.add_argument("--limit", type=int, help="train only on the first LIMIT images")
+    options = parser.parse_args()
+    torch.manual_seed(options.seed)
     parts = {
         name: (
-            read_idx(given.data / f"{file}-images-idx3-ubyte.gz"),
-            read_idx(given.data / f"{file}-labels-idx1-ubyte.gz"),
+            read_idx(options.data / f"{file}-images-idx3-ubyte.gz"),
+            read_idx(options.data / f"{file}-labels-idx1-ubyte.gz"),
         )
         for name, file in (("train", "train"), ("test", "t10k"))
     }
-    images, labels = (torch.from_numpy(x)[: given.limit] for x in parts["train"])
+    images, labels = (torch.from_numpy(x)[: options.limit] for x in parts["train"])
     test = tuple(torch.from_numpy(x) for x in parts["test"])
-    model = ViTForImageClassification(configured(given))
+    model = ViTForImageClassification(make_config(options))
     started = time.perf_counter()
-    history = train(model, images, labels.long(), given)
+    history = train(model, images, labels.long(), options)
     report = {
-        "settings": {key: vars(given)[key] for key in DEFAULTS},
+        "settings": {key: vars(options)[key] for key in DEFAULTS},
         "training images": len(images),
         "parameters": sum(p.numel() for p in model.parameters()),
         "minutes": round((time.perf_counter() - started) / 60, 1),
@@ -60,46 +60,46 @@ def main() -> None:
         "test accuracy": accuracy(model.eval(), *test),
     }
     model.config._name_or_path = ""
-    model.save_pretrained(given.out)
+    model.save_pretrained(options.out)
     ViTImageProcessor(
         size={"height": SIDE, "width": SIDE}, image_mean=[0.5] * CHANNELS, image_std=[0.5] * CHANNELS
-    ).save_pretrained(given.out)
-    (given.out / "training.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    ).save_pretrained(options.out)
+    (options.out / "training.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report, indent=1))
 
 
-def configured(given: argparse.Namespace) -> Any:
+def make_config(options: argparse.Namespace) -> Any:
     return ViTConfig(
-        hidden_size=given.width,
-        num_hidden_layers=given.layers,
-        num_attention_heads=given.width // 16,
-        intermediate_size=4 * given.width,
+        hidden_size=options.width,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.width // 16,
+        intermediate_size=4 * options.width,
         image_size=SIDE,
         patch_size=PATCH,
         num_channels=CHANNELS,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        initializer_range=0.06,  # the usual 0.02 is for wide models; narrow ones learn slowly from there
+        initializer_range=0.06,  # the usual 0.02 suits wide models; narrow ones learn slowly from it
         id2label=dict(enumerate(LABELS)),
         label2id={label: i for i, label in enumerate(LABELS)},
     )
 
 
-def train(model: Any, images: Tensor, labels: Tensor, given: argparse.Namespace) -> list[float]:
-    """What stands after the last epoch is kept; the test images are looked at once, afterwards."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.rate, weight_decay=0.05, fused=True)
-    total = given.epochs * -(-len(images) // given.batch)
+def train(model: Any, images: Tensor, labels: Tensor, options: argparse.Namespace) -> list[float]:
+    """Train and keep the weights after the last epoch; the test images are used once, afterwards."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate, weight_decay=0.05, fused=True)
+    total = options.epochs * -(-len(images) // options.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / (WARM_UP * total), (1 + math.cos(math.pi * step / total)) / 2)
     )
     history = []
-    for epoch in range(1, given.epochs + 1):
+    for epoch in range(1, options.epochs + 1):
         model.train()
         losses: list[float] = []
-        groups = torch.split(torch.randperm(len(images)), given.batch)
-        bar = tqdm(groups, desc=f"epoch {epoch} of {given.epochs}", unit=" batches")
+        groups = torch.split(torch.randperm(len(images)), options.batch)
+        bar = tqdm(groups, desc=f"epoch {epoch} of {options.epochs}", unit=" batches")
         for group in bar:
-            logits = model(pixel_values=mirrored(pixels_of(images[group]))).logits
+            logits = model(pixel_values=mirror_half(pixels_of(images[group]))).logits
             loss = nn.functional.cross_entropy(logits, labels[group])
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -114,12 +114,12 @@ def train(model: Any, images: Tensor, labels: Tensor, given: argparse.Namespace)
 
 
 def pixels_of(images: Tensor) -> Tensor:
-    """As the image processor gives them: three equal channels, -1 to 1."""
+    """Return what the image processor would: three equal channels, -1 to 1."""
     return (images.float() / 127.5 - 1)[:, None].expand(-1, CHANNELS, -1, -1)
 
 
-def mirrored(pixels: Tensor) -> Tensor:
-    """Half of them: without it a Transformer learns images by heart."""
+def mirror_half(pixels: Tensor) -> Tensor:
+    """Mirror a random half of the images; without this, the Transformer memorises them."""
     return torch.where(torch.rand(len(pixels), 1, 1, 1) < 0.5, pixels.flip(-1), pixels)
 
 

@@ -1,4 +1,4 @@
-"""explain: from inputs and method names to attributions. One loop for every task.
+"""`explain` turns inputs and method names into attributions, with one loop for every task.
 
 (The module is not called `explain`, so that `whichtoken.explain` can only be the function.)
 """
@@ -15,8 +15,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from whichtoken.core.objectives import anything, probability_of
-from whichtoken.core.registry import chosen_methods
-from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, passes, written
+from whichtoken.core.registry import resolve_methods
+from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
 from whichtoken.errors import BadInput, NotFinite, UsageError
 from whichtoken.models import Batch, LogitCache, LongTexts, ModelProbe, Subject, batches, capture
 from whichtoken.records import Attribution
@@ -26,7 +26,7 @@ from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of attention: 0.5 GB in float32, a few times that in a pass
-SLOW_AT_ONCE = 16  # inputs, where a method asks much of the model: results come, and can be kept, more often
+SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
 
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str | None
 
@@ -43,26 +43,26 @@ def explain(
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
 ) -> list[dict[str, Attribution]]:
-    """For each input, in order, the attribution of each method.
+    """Return, for each input in order, the attribution of each method.
 
-    `methods`: names, names with a preset ("attcat@repo"), or what `whichtoken.method` returns. Results are keyed by
-    the string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or
-    name, or `Contrast(a, b)`. `long`: texts over the model's limit are cut ("truncate", the default; the result counts
-    the tokens cut), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
-    `layers`: keep what each layer adds, for the methods that are sums over layers.
+    `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`. Results are keyed by the
+    string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or name,
+    or `Contrast(a, b)`. `long`: texts over the model's limit are truncated ("truncate", the default; the result counts
+    the truncated tokens), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
+    `layers`: include per-layer contributions, for methods that sum over layers.
 
-    A model that answers questions: `question` and `context`, a text each or as many of both, or pairs as `inputs`.
-    `target`: the predicted answer (None), the text of another one, or `Span(...)`. Long contexts are read in
-    overlapping windows ("window", the default), and the one with the best answer is explained.
+    For models that answer questions, give `question` and `context`, one text each or equally many of both, or pairs as
+    `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
+    in overlapping windows ("window", the default), and the window with the best answer is explained.
 
-    A model of images: `images`, each a picture (PIL), an array, a file, or a tensor as its processor returns it.
+    For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them.
     """
-    pairs = None if question is None and context is None else _pairs(question, context)
-    given = {"inputs": inputs, "question": pairs, "images": images}
-    named = [(keyword, value) for keyword, value in given.items() if value is not None]
-    if len(named) != 1:
-        raise BadInput("give inputs, or question and context, or images; one of them")
-    keyword, value = named[0]
+    pairs = None if question is None and context is None else _pair_questions(question, context)
+    arguments = {"inputs": inputs, "question": pairs, "images": images}
+    passed = [(keyword, value) for keyword, value in arguments.items() if value is not None]
+    if len(passed) != 1:
+        raise BadInput("give exactly one of inputs, question and context, or images")
+    keyword, value = passed[0]
     check_keyword(subject, keyword)
     return list(explain_each(subject, value, methods, target, long, layers))
 
@@ -75,33 +75,33 @@ def explain_each(
     long: LongTexts | None = None,
     layers: bool = False,
 ) -> Iterator[dict[str, Attribution]]:
-    """As `explain`, one result after the other: inputs are read as they are needed and may be endless.
+    """Yield the results of `explain` one by one; inputs are read as needed and may be endless.
 
-    Of questions, inputs are pairs: question, context.
+    For questions, inputs are pairs (question, context).
     """
     job = plan(subject, methods, target, long, layers)
     return run(job, job.task.inputs(inputs))
 
 
 def check_keyword(subject: Subject, keyword: str) -> None:
-    """UsageError if inputs were given as something that the model does not read."""
+    """Raise UsageError if the model does not read inputs passed under this keyword."""
     task = task_for(subject)
     if keyword != "inputs" and keyword not in task.keywords:
-        given = "a question was" if keyword == "question" else f"{keyword} were"
-        raise UsageError(f"{given} given, and {subject.title} {task.reads}; give {task.give}")
+        passed = "a question was" if keyword == "question" else f"{keyword} were"
+        raise UsageError(f"{passed} given, but {subject.title} {task.purpose}; give {task.input_hint}")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One call of explain, checked and planned."""
+    """One call of `explain`, validated and planned."""
 
-    task: Task  # of the twin
+    task: Task  # bound to the twin
     methods: Mapping[str, Method]
-    passes: Mapping[View, Needs]  # the plain view first: it decides what is explained
+    passes: Mapping[View, Needs]  # the plain view first: it determines what is explained
     target: Any
     long: LongTexts | None
     layers: bool
-    cache: LogitCache | None = None  # shared with whoever asks about the same inputs
+    cache: LogitCache | None = None  # shared with other calls about the same inputs
 
     @property
     def subject(self) -> Subject:
@@ -119,12 +119,12 @@ class Job:
         slow = any(method.needs.asks - {Ask.REFERENCES, Ask.HEADS} for method in self.methods.values())
         return min(SLOW_AT_ONCE, self.task.at_once) if slow else self.task.at_once
 
-    def made(self, key: str) -> dict[str, Any]:
-        """The fields of a record that say how it was made, the same for every input."""
+    def origin(self, key: str) -> dict[str, Any]:
+        """Return the record fields that say how scores were computed, the same for every input."""
         method = self.methods[key]
         return {
             "method": method.name,
-            "settings": {name: written(value) for name, value in method.settings.items()},
+            "settings": {name: describe_setting(value) for name, value in method.settings.items()},
             "tuned_on_deletion": method.tuned_on_deletion,
             "model": self.subject.title,
             "revision": self.subject.fingerprint(),
@@ -134,61 +134,61 @@ class Job:
 def plan(
     subject: Subject, methods: Iterable[str | Method], target: Any = None, long: Any = None, layers: bool = False
 ) -> Job:
-    """Everything that can be refused is refused here. A missing library is left to the method that asks for it."""
+    """Validate a call before any work; only a missing library or head mask is left to the method that needs it."""
     task_for(subject)
-    task, chosen = task_for(subject.twinned()), chosen_methods(methods)
-    for method in chosen.values():
+    task, resolved = task_for(subject.with_twin()), resolve_methods(methods)
+    for method in resolved.values():
         reason = task.can_run(method)
         if reason is not None and not reason.library:
             fix = reason.fix or "see wt.method_names() for others"
             raise UsageError(f"{method.label} cannot explain {task.unit}s: {reason.why}; {fix}")
-    wanted = task.target(target)
+    checked_target = task.target(target)
     task.check_long(long)
-    return Job(task, chosen, passes(chosen.values()), wanted, long, layers)
+    return Job(task, resolved, plan_passes(resolved.values()), checked_target, long, layers)
 
 
 def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
-    """Some inputs after the other; pieces of all of them are batched by length, and the task merges them."""
+    """Explain inputs in chunks: the pieces of a chunk are batched by length, and the task merges their scores."""
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
     with tqdm(total=total, desc="explaining", unit=f" {job.task.unit}s", disable=None, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, job.at_once)):
-            with torch.inference_mode(False):  # tensors made under it could never enter a graph
+            with torch.inference_mode(False):  # inference tensors could never enter a graph
                 documents = job.task.encode(chunk, job.long, first)
-                parts = scored_pieces(job, job.task.pieces(documents, job.target, first), bar)
-            bar.clear()  # whoever prints results must not find it in the way
+                parts = score_pieces(job, job.task.pieces(documents, job.target, first), bar)
+            bar.clear()  # so that it does not interfere with printed results
             for index, document in enumerate(documents, first):
-                yield {key: job.task.record(document, parts[index], key, job.made(key)) for key in job.methods}
+                yield {key: job.task.record(document, parts[index], key, job.origin(key)) for key in job.methods}
             first += len(chunk)
 
 
-def scored_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int, list[ScoredPiece]]:
-    """By the index of the input, its pieces in their order."""
-    found: dict[int, ScoredPiece] = {}
+def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int, list[ScoredPiece]]:
+    """Score all pieces; return each input's pieces in order, keyed by the index of the input."""
+    scored: dict[int, ScoredPiece] = {}
     waiting = [piece.index for piece in pieces]
-    for same_size in _of_one_size(pieces):
+    for same_size in _group_by_size(pieces):
         for group in batches([len(pieces[i].row) for i in same_size], job.fits):
             places = [same_size[i] for i in group]
-            found.update(zip(places, score(job, [pieces[i] for i in places]), strict=True))
+            scored.update(zip(places, score_batch(job, [pieces[i] for i in places]), strict=True))
             for i in places:
                 waiting.remove(pieces[i].index)
             if bar is not None:
                 bar.update(len({pieces[i].index for i in places} - set(waiting)))
     by_input: dict[int, list[ScoredPiece]] = {}
     for i, piece in enumerate(pieces):
-        by_input.setdefault(piece.index, []).append(found[i])
+        by_input.setdefault(piece.index, []).append(scored[i])
     return by_input
 
 
-def _of_one_size(pieces: Sequence[Piece]) -> list[list[int]]:
-    """Images of different sizes cannot be stacked; texts can, as they are padded."""
+def _group_by_size(pieces: Sequence[Piece]) -> list[list[int]]:
+    """Group images of the same size, which can be stacked; texts form one group, because they are padded."""
     sizes: dict[Any, list[int]] = {}
     for i, piece in enumerate(pieces):
         sizes.setdefault(None if piece.row.image is None else piece.row.image.pixels.shape, []).append(i)
     return list(sizes.values())
 
 
-def score(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
-    """One batch: a pass for each view, then every method on its pass."""
+def score_batch(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
+    """Score one batch: run one pass per view, then every method on its pass."""
     start, subject = perf_counter(), job.subject
     batch = subject.batch([piece.row for piece in pieces])
     choose = partial(job.task.objective, pieces)
@@ -199,7 +199,7 @@ def score(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
     probe = ModelProbe(subject, batch, objective, cache=job.cache, library_of=library_of_texts)
     scored = _score_view(job, View(), trace, probe, _SharedPass(pieces, perf_counter() - start))
     for view in [view for view in job.passes if view != View()]:
-        del trace  # two views need not be in memory together
+        del trace  # so that two views are never in memory together
         start = perf_counter()
         trace = capture(subject, batch, lambda logits: objective, job.passes[view])
         scored |= _score_view(job, view, trace, probe, _SharedPass(pieces, perf_counter() - start))
@@ -212,36 +212,36 @@ def score(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
 
 @dataclass(frozen=True)
 class _SharedPass:
-    """For which pieces a pass was made, and how long it took."""
+    """The pieces of a shared pass, and how long it took."""
 
     pieces: Sequence[Piece]
     seconds: float
 
 
-def _score_view(job: Job, view: View, trace: Trace, probe: ModelProbe, of: _SharedPass) -> dict[str, list[Scored]]:
+def _score_view(job: Job, view: View, trace: Trace, probe: ModelProbe, shared: _SharedPass) -> dict[str, list[Scored]]:
     methods = {key: method for key, method in job.methods.items() if method.needs.view == view}
-    return {key: _score(method, trace, probe, of, job.layers) for key, method in methods.items()}
+    return {key: _run_method(method, trace, probe, shared, job.layers) for key, method in methods.items()}
 
 
-def _score(method: Method, trace: Trace, probe: ModelProbe, of: _SharedPass, layers: bool) -> list[Scored]:
+def _run_method(method: Method, trace: Trace, probe: ModelProbe, shared: _SharedPass, layers: bool) -> list[Scored]:
     start, before = perf_counter(), probe.cost.sequences
-    found = method(trace.restrict(method.needs), probe)
+    scores = method(trace.restrict(method.needs), probe)
     lengths = trace.lengths.tolist()
-    rows = [tokens[:length] for tokens, length in zip(found.tokens, lengths, strict=True)]
-    terms = found.layers.tolist() if found.layers is not None and layers else [()] * len(rows)
-    by_layer = [tuple(tuple(layer[:n]) for layer in of_row) for of_row, n in zip(terms, lengths, strict=True)]
-    for piece, row in zip(of.pieces, rows, strict=True):
+    rows = [tokens[:length] for tokens, length in zip(scores.tokens, lengths, strict=True)]
+    terms = scores.layers.tolist() if scores.layers is not None and layers else [()] * len(rows)
+    by_layer = [tuple(tuple(layer[:n]) for layer in row_terms) for row_terms, n in zip(terms, lengths, strict=True)]
+    for piece, row in zip(shared.pieces, rows, strict=True):
         if not row.isfinite().all():
-            at = _first_bad(trace) or "none of its tensors, so in the method itself"
-            said = f"{method.label} gives NaN or infinite scores; first found in {at}"
-            raise NotFinite(f": {said}", index=piece.index)
-    seconds = (of.seconds + perf_counter() - start) / len(rows)
-    own = 1 + len({rules for rules, _ in method.needs.relevance}) + (probe.cost.sequences - before) / len(rows)
-    details: Sequence[Mapping[str, object]] = found.details or [{}] * len(rows)
-    fine = found.pixels
+            at = _locate_non_finite(trace) or "none of its tensors, so in the method itself"
+            problem = f"{method.label} gives NaN or infinite scores; first found in {at}"
+            raise NotFinite(f": {problem}", index=piece.index)
+    seconds = (shared.seconds + perf_counter() - start) / len(rows)
+    evaluations = 1 + len({rules for rules, _ in method.needs.relevance}) + (probe.cost.sequences - before) / len(rows)
+    details: Sequence[Mapping[str, object]] = scores.details or [{}] * len(rows)
+    pixels = scores.pixels
     return [
-        Scored(tuple(row.tolist()), dict(about), summands, seconds, own, None if fine is None else fine[number])
-        for number, (row, about, summands) in enumerate(zip(rows, details, by_layer, strict=True))
+        Scored(tuple(row.tolist()), dict(detail), summands, seconds, evaluations, None if pixels is None else pixels[i])
+        for i, (row, detail, summands) in enumerate(zip(rows, details, by_layer, strict=True))
     ]
 
 
@@ -249,14 +249,14 @@ def check_logits(subject: Subject, batch: Batch, indices: Sequence[int], logits:
     finite = logits.isfinite().flatten(1).all(-1).tolist()
     if not all(finite):
         trace = capture(subject, batch, anything, Needs(frozenset({Site.EMBEDDINGS, Site.HIDDEN})))
-        at = _first_bad(trace) or "the classification head"
-        said = f"{subject.title} gives NaN or infinite logits; first found in {at}"
+        at = _locate_non_finite(trace) or "the classification head"
+        problem = f"{subject.title} gives NaN or infinite logits; first found in {at}"
         index = indices[finite.index(False)]
-        raise NotFinite(f": {said}. Check the weights, or use a wider dtype", index=index)
+        raise NotFinite(f": {problem}. Check the weights, or use a wider dtype", index=index)
 
 
-def _first_bad(trace: Trace) -> str | None:
-    """Where a trace first holds NaN or infinity, in the order of the network."""
+def _locate_non_finite(trace: Trace) -> str | None:
+    """Return where a trace first contains NaN or infinity, in the order of the network."""
     for kind, tensors in (("values", trace.values), ("gradients", trace.grads)):
         for site in (site for site in Site if site in tensors):
             for layer, tensor in enumerate(tensors[site]):
@@ -269,25 +269,25 @@ def _first_bad(trace: Trace) -> str | None:
 
 
 def _n_attentions(needs: Needs) -> int:
-    """How many sets of attention matrices a pass keeps; values and gradients count as one: most want both."""
-    under = sum(site is Site.ATTENTION for _, site in needs.relevance)
-    return under + (Site.ATTENTION in needs.values | needs.grads)
+    """Return how many sets of attention matrices a pass keeps; values and gradients count as one, as most need both."""
+    relevances = sum(site is Site.ATTENTION for _, site in needs.relevance)
+    return relevances + (Site.ATTENTION in needs.values | needs.grads)
 
 
-def _pairs(question: Any, context: Any) -> list[tuple[str, str]]:
+def _pair_questions(question: Any, context: Any) -> list[tuple[str, str]]:
     if question is None or context is None:
-        found, lacking = ("question", "context") if context is None else ("context", "question")
-        raise UsageError(f"a {found} was given without a {lacking}; give both")
+        passed, missing = ("question", "context") if context is None else ("context", "question")
+        raise UsageError(f"a {passed} was given without a {missing}; give both")
     questions = [question] if isinstance(question, str) else list(question)
     contexts = [context] * len(questions) if isinstance(context, str) else list(context)
     if len(questions) != len(contexts):
-        raise UsageError(f"{len(questions)} questions and {len(contexts)} contexts; give as many of each")
+        raise UsageError(f"{len(questions)} questions and {len(contexts)} contexts; give the same number of each")
     return list(zip(questions, contexts, strict=True))
 
 
 def explain_with(
     cache: LogitCache, inputs: Sequence[Any], methods: Iterable[str | Method], target: Any = None, long: Any = None
 ) -> list[dict[str, Attribution]]:
-    """As `explain`, sharing what was asked about these inputs with whoever else uses the same cache."""
+    """Explain inputs as `explain` does, with a logit cache that other calls about the same inputs can share."""
     job = replace(plan(cache.subject, methods, target, long), cache=cache)
     return list(run(job, inputs))

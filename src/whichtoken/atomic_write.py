@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there: written beside their place, then moved into it. No torch."""
+"""Write files and folders atomically: under a temporary name in the same folder, then renamed. No torch."""
 
 import os
 import shutil
@@ -12,15 +12,15 @@ from whichtoken.errors import UsageError
 
 
 def write_whole(path: str | Path, content: str | bytes) -> Path:
-    """UsageError if that cannot be; an older file then stays as it was."""
-    with opened_whole(path) as file:
+    """Write a file atomically; raise UsageError if that fails, leaving an older file unchanged."""
+    with open_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return Path(path).expanduser()
 
 
 @contextmanager
-def opened_whole(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file to write to; it takes its place when the block ends, but not when an error ends it."""
+def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces `path` when the block ends without an error."""
     where = Path(path).expanduser()
     check_writable(where)
     part: Path | None = None
@@ -29,11 +29,11 @@ def opened_whole(path: str | Path) -> Iterator[IO[bytes]]:
             with where.open("wb") as file:
                 yield file
             return
-        real = where.resolve()  # a link stays a link
+        real = where.resolve()  # so that a symbolic link is kept
         with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", delete=False) as beside:
             part = Path(beside.name)
             yield beside
-        _seal(part, real.stat().st_mode & 0o777 if real.exists() else _usual_mode())
+        _sync(part, real.stat().st_mode & 0o777 if real.exists() else _usual_mode())
         part.replace(real)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror or error}") from error
@@ -44,24 +44,24 @@ def opened_whole(path: str | Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def write_folder(path: Path) -> Iterator[Path]:
-    """A folder to put files in; it takes its place when the block ends, but not when an error ends it.
+    """Yield a temporary folder that replaces `path` when the block ends without an error.
 
-    A folder that is there already is replaced as a whole; killed between the two renames, there is none.
+    An existing folder is replaced as a whole; a process killed between the two renames leaves none.
     """
     real = path.resolve()
     beside = Path(tempfile.mkdtemp(prefix=f".{real.name}.partial-", dir=real.parent))
     try:
         yield beside
         for part in beside.iterdir():
-            _seal(part, _usual_mode())
-        beside.chmod(_usual_mode() | (_usual_mode() & 0o444) >> 2)  # who may read it may also enter it
+            _sync(part, _usual_mode())
+        beside.chmod(_usual_mode() | (_usual_mode() & 0o444) >> 2)  # grant search permission to those who may read
         _replace_folder(beside, real)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
 def check_writable(path: str | Path) -> None:
-    """UsageError before long work, not after it."""
+    """Raise UsageError if `path` cannot be written, so that this is known before long work."""
     where = Path(path).expanduser()
     if where.is_dir():
         raise UsageError(f"{where} is a folder; give the name of a file")
@@ -72,14 +72,14 @@ def check_writable(path: str | Path) -> None:
         raise UsageError(f"{where} cannot be written: no permission to write to {target}")
 
 
-def _seal(part: Path, mode: int) -> None:
+def _sync(part: Path, mode: int) -> None:
     with part.open("rb+") as file:
-        os.fsync(file.fileno())  # the rename must not reach the disk before what it names
-    part.chmod(mode)  # temporaries, and files that safetensors writes, are for their owner only
+        os.fsync(file.fileno())  # the content must reach the disk before the rename does
+    part.chmod(mode)  # temporary files, and those safetensors writes, are readable by their owner only
 
 
 def _usual_mode() -> int:
-    """Of the user's new files."""
+    """Return the permissions that new files of this user get."""
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

@@ -1,6 +1,6 @@
-"""What there is to know about each method without running it: the list that the command line shows.
+"""The catalogue of methods that the command line lists, readable without importing torch.
 
-Methods need torch to be imported, and a list should not wait for it: `catalogue.json` holds what the registry says.
+Importing a method imports torch, which is slow, so `catalogue.json` stores what the registry says about each one.
 `make catalogue` writes it, and a test compares it with the registry.
 """
 
@@ -17,42 +17,42 @@ GROUP = "whichtoken.methods"
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """With the method's default settings."""
+    """A description of one method, with its default settings."""
 
     name: str
     paper: str
     about: str
-    reads: str  # of the shared pass; "d attention" is the gradient with respect to attention
-    asks: str  # of the model after that
+    reads: str  # tensors of the shared pass; "d attention" is the gradient with respect to attention
+    asks: str  # what it requests from its probe after that pass
     deterministic: str  # "yes", or "by seed"
-    tuned_on_deletion: bool  # it looks at the deletion curve that it may be judged by
+    tuned_on_deletion: bool  # it uses the deletion curve that it may be evaluated by
     presets: tuple[str, ...]
-    settings: Mapping[str, Any]  # that can be written down, and their defaults
+    settings: Mapping[str, Any]  # the serialisable settings and their defaults
 
 
 def catalogue() -> tuple[MethodInfo, ...]:
-    """Every method, by name. Imports torch only if other packages have registered methods."""
+    """Return every method, sorted by name. Imports torch only if other packages have registered methods."""
     if any(entry.value.partition(":")[0] != "whichtoken.methods" for entry in entry_points(group=GROUP)):
-        return described()
+        return describe_methods()
     stored = json.loads(FILE.read_text(encoding="utf-8"))
     return tuple(MethodInfo(**{**entry, "presets": tuple(entry["presets"])}) for entry in stored)
 
 
-def described() -> tuple[MethodInfo, ...]:
-    """What the registry says now."""
+def describe_methods() -> tuple[MethodInfo, ...]:
+    """Describe every method in the registry."""
     from whichtoken.core.registry import find, method_names
 
-    return tuple(_entry(find(name)) for name in method_names())
+    return tuple(_describe_method(find(name)) for name in method_names())
 
 
-def _entry(cls: Any) -> MethodInfo:
+def _describe_method(cls: Any) -> MethodInfo:
     import sys
 
-    from whichtoken.core.trace import written
+    from whichtoken.core.trace import describe_setting
 
     method = cls()
     needs = method.needs
-    settings = {f.name: written(f.default) for f in fields(cls) if "how" not in f.metadata}
+    settings = {f.name: describe_setting(f.default) for f in fields(cls) if "how" not in f.metadata}
     under = sorted(f"relevance of {site} ({rules.name})" for rules, site in needs.relevance)
     parts = [*sorted(needs.values), *(f"d {site}" for site in sorted(needs.grads)), *under]
     return MethodInfo(
@@ -69,7 +69,7 @@ def _entry(cls: Any) -> MethodInfo:
 
 
 def write() -> None:
-    text = json.dumps([asdict(entry) for entry in described()], indent=1, ensure_ascii=False)
+    text = json.dumps([asdict(entry) for entry in describe_methods()], indent=1, ensure_ascii=False)
     FILE.write_text(text + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""JSON into frozen dataclasses: pydantic checks values against annotations; one line says what is wrong. No torch."""
+"""Decode JSON into frozen dataclasses; pydantic checks the values, and errors are one line. No torch."""
 
 import json
 import re
@@ -19,7 +19,7 @@ Place = tuple[int | str, ...]  # the keys and indices that lead to a value
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; BadArtifact names the file."""
+    """Return the parsed content of a JSON file; raise BadArtifact with the file's name if it cannot be read."""
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -31,51 +31,51 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str, what: str = "JSON") -> Any:
-    """JSON as it is defined: NaN and Infinity are refused, which Python's own reader would accept."""
+    """Parse strict JSON: NaN and Infinity, which `json.loads` accepts, raise BadArtifact."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadArtifact(f"expected {what}, found {text[:40]!r}: {error}") from error
 
 
-def decode_record(cls: type[_T], found: Any, schema: int, *, defaults: bool = False) -> _T:
-    """As `decode`, of an object that also says which record and schema it is."""
+def decode_record(cls: type[_T], parsed: Any, schema: int, *, defaults: bool = False) -> _T:
+    """Decode an object that also states its record type and schema; see `decode`."""
     name = cls.__name__
-    stamp = (found.get("record"), found.get("schema")) if isinstance(found, dict) else (f"{found!r:.40}", None)
+    stamp = (parsed.get("record"), parsed.get("schema")) if isinstance(parsed, dict) else (f"{parsed!r:.40}", None)
     if stamp != (name, schema):
         raise BadArtifact(f"expected the JSON of one {name}, schema {schema}; found {stamp[0]} of schema {stamp[1]}")
-    values = {key: value for key, value in found.items() if key not in ("record", "schema")}
+    values = {key: value for key, value in parsed.items() if key not in ("record", "schema")}
     return decode(cls, values, defaults=defaults)
 
 
-def decode(cls: type[_T], found: Any, *, defaults: bool = False) -> _T:
-    """A dataclass, and those inside it, from parsed JSON; BadArtifact if any value does not fit its annotation.
+def decode(cls: type[_T], parsed: Any, *, defaults: bool = False) -> _T:
+    """Build a dataclass and those nested in it from parsed JSON; raise BadArtifact if a value has the wrong type.
 
-    Lists become tuples; an int fits a float, and True fits neither. `defaults`: fields that have a default may be left
-    out; otherwise the JSON must have every field. Errors of the dataclass's own checks are passed on.
+    Lists become tuples; an int fits a float, and True fits neither. With `defaults`, fields that have a default may be
+    missing; otherwise the JSON must have every field. Errors of the dataclass's own checks propagate.
     """
     from pydantic import ValidationError
 
     hint: Any = cls
     try:
-        written = json.dumps([found], allow_nan=False)  # a number such as 1e999 is read as infinity
-        (made,) = _adapter(hint).validate_json(written)
+        text = json.dumps([parsed], allow_nan=False)  # a number such as 1e999 is parsed as infinity
+        (decoded,) = _adapter(hint).validate_json(text)
     except ValidationError as error:
-        raise _refusal(cls.__name__, error, found) from error
+        raise _first_error(cls.__name__, error, parsed) from error
     except (ValueError, RecursionError) as error:
         raise BadArtifact(f"{cls.__name__}: {error}; numbers must be finite") from error
-    if not defaults and (gap := next(_gaps(made, found), None)) is not None:
-        raise BadArtifact(f"{cls.__name__}: {_path(gap, found)} is missing")
-    checked: _T = made
-    return checked
+    if not defaults and (gap := next(_missing_fields(decoded, parsed), None)) is not None:
+        raise BadArtifact(f"{cls.__name__}: {_format_path(gap, parsed)} is missing")
+    record: _T = decoded
+    return record
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a Python value has the annotated type. An int is a float, True is neither; NaN and infinity never fit."""
+    """Return whether a value has the annotated type. An int fits float, True fits neither; NaN and infinity do not."""
     from pydantic import ValidationError
 
-    for one in value if isinstance(value, tuple) else (value,):
-        if isinstance(one, SupportsFloat) and not isinstance(one, int | float):
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, SupportsFloat) and not isinstance(item, int | float):
             return False  # a tensor or NumPy's float32, which pydantic would convert
     try:
         _adapter(hint).validate_python((value,))
@@ -86,57 +86,57 @@ def fits(value: Any, hint: Any) -> bool:
 
 @cache
 def _adapter(hint: Any) -> "TypeAdapter[Any]":
-    """For a tuple with one item: pydantic takes no settings for a dataclass itself, but passes those of a tuple on."""
+    """Validate a one-item tuple: pydantic takes no configuration for a dataclass, but a tuple passes its own on."""
     from pydantic import ConfigDict, TypeAdapter
 
-    how = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
-    one_of_it: Any = GenericAlias(tuple, (hint,))
-    return TypeAdapter(one_of_it, config=how)
+    config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    one_item_tuple: Any = GenericAlias(tuple, (hint,))
+    return TypeAdapter(one_item_tuple, config=config)
 
 
-def _refusal(name: str, error: "ValidationError", found: Any) -> WhichTokenError:
-    """One line about the first place that is wrong."""
+def _first_error(name: str, error: "ValidationError", parsed: Any) -> WhichTokenError:
+    """Return a one-line error about the first invalid value."""
     errors = error.errors(include_url=False)
     first = errors[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, WhichTokenError):
         return cause
-    path = _path(first["loc"][1:], found)
+    path = _format_path(first["loc"][1:], parsed)
     if first["type"] == "missing":
         return BadArtifact(f"{name}: {path} is missing")
     if first["type"] == "unexpected_keyword_argument":
         return BadArtifact(f"{name}: {path} is not a known field")
-    same = [one["msg"] for one in errors if _path(one["loc"][1:], found) == path]  # one for each type of a union
+    same = [e["msg"] for e in errors if _format_path(e["loc"][1:], parsed) == path]  # one for each type of a union
     expected = ", or ".join(re.sub(r"^\w+ should (be|have) ", "", message) for message in same)
     return BadArtifact(f"{name}: {path or 'it'} is {first['input']!r:.60}; expected {expected}")
 
 
-def _path(place: Sequence[int | str], found: Any) -> str:
-    """As one would write it: `statistics.relations[0].name`. What pydantic adds about types of a union is left out."""
+def _format_path(place: Sequence[int | str], parsed: Any) -> str:
+    """Format a location as `statistics.relations[0].name`, without the union types that pydantic adds to it."""
     path = ""
     for part in place:
-        if isinstance(found, dict):
-            path, found = f"{path}.{part}", found.get(part)
-        elif isinstance(found, list) and isinstance(part, int):
-            path, found = f"{path}[{part}]", found[part] if part < len(found) else None
+        if isinstance(parsed, dict):
+            path, parsed = f"{path}.{part}", parsed.get(part)
+        elif isinstance(parsed, list) and isinstance(part, int):
+            path, parsed = f"{path}[{part}]", parsed[part] if part < len(parsed) else None
     return path.removeprefix(".")
 
 
-def _gaps(made: Any, found: Any, place: Place = ()) -> Iterator[Place]:
-    """Fields that the JSON does not have, so that their defaults were taken."""
-    if is_dataclass(made):
-        for name in (f.name for f in fields(made)):
-            if name in found:
-                yield from _gaps(getattr(made, name), found[name], (*place, name))
+def _missing_fields(decoded: Any, parsed: Any, place: Place = ()) -> Iterator[Place]:
+    """Yield the fields that the JSON lacks and that therefore got their defaults."""
+    if is_dataclass(decoded):
+        for name in (f.name for f in fields(decoded)):
+            if name in parsed:
+                yield from _missing_fields(getattr(decoded, name), parsed[name], (*place, name))
             else:
                 yield (*place, name)
-    elif isinstance(made, tuple):
-        for number, (one, item) in enumerate(zip(made, found, strict=True)):
-            yield from _gaps(one, item, (*place, number))
-    elif isinstance(made, dict):
-        for key, one in made.items():
-            yield from _gaps(one, found[key], (*place, key))
+    elif isinstance(decoded, tuple):
+        for number, (item, source) in enumerate(zip(decoded, parsed, strict=True)):
+            yield from _missing_fields(item, source, (*place, number))
+    elif isinstance(decoded, dict):
+        for key, item in decoded.items():
+            yield from _missing_fields(item, parsed[key], (*place, key))
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise BadArtifact(f"the JSON holds {constant}; numbers must be finite")

@@ -1,17 +1,17 @@
-"""Everything whichtoken raises on purpose.
+"""The exceptions that whichtoken raises on purpose.
 
 WhichTokenError
  + UsageError (ValueError)   the caller can fix it
  |   + UnknownName           a method, preset, label or setting that does not exist; suggests the nearest
  |   + BadSetting            a setting outside its allowed values
- |   + BadInput              a text that cannot be explained: which one and why
- |   + NoReferences          a method contrasts with reference texts, and there are none
- |   + NoHeads               a method propagates through chosen heads only, and none were chosen
+ |   + BadInput              an input that cannot be explained: which one and why
+ |   + NoReferences          a method needs reference texts, and the subject has none
+ |   + NoHeads               a method needs a head mask, and the subject has none
  + UnsupportedModel          the model cannot be read: no architecture row, no head, no attention
  |   + RuleGap               a rule set of relevance propagation has no rule for an operation of the model
  + LibraryMismatch           a reference library or head mask that was made for another model, revision or layers
  + NotFinite                 NaN or infinity: which method, which input
- + BadArtifact               a file or record that is not what it should be
+ + BadArtifact               a file or record that does not have the expected form
  + UndeclaredSite            a method read a tensor that it did not declare in `needs`
 """
 
@@ -26,23 +26,23 @@ class WhichTokenError(Exception):
     exit_code: ClassVar[int] = 1  # of the command line
 
     def __init__(self, message: str = "", *, index: int | None = None, place: str = "") -> None:
-        """`index`: of the input that the error is about, counted from 0. `place`: what to call that input. A message
-        about an input continues its name: "has no words", or ": the context does not hold the answer".
+        """`index` is the position, from 0, of the input that the error is about; `place` is the name to show for it.
+        The message then continues that name: "has no words", or ": the context does not contain the answer".
         """
         super().__init__(message)
         self.message, self.index, self.place = message, index, place
 
     def __str__(self) -> str:
         place = self.place or ("" if self.index is None else f"input {self.index}")
-        return self.named(place) if place else self.message
+        return self.message_for(place) if place else self.message
 
-    def named(self, place: str) -> str:
-        """The message, with the input called as the reader knows it."""
+    def message_for(self, place: str) -> str:
+        """Return the message with `place` as the name of the input."""
         return f"{place}{'' if self.message.startswith(':') else ' '}{self.message}"
 
 
 class UsageError(WhichTokenError, ValueError):
-    """The call was wrong; the message says how to put it right."""
+    """The call was wrong; the message says how to fix it."""
 
     exit_code: ClassVar[int] = 2
 
@@ -69,7 +69,7 @@ class BadInput(UsageError):
 
 
 class NoReferences(UsageError):
-    """A method that contrasts with reference texts was asked for, and the subject has none."""
+    """The method contrasts with reference texts, and the subject has none."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -81,7 +81,7 @@ class NoReferences(UsageError):
 
 
 class NoHeads(UsageError):
-    """A method that propagates through chosen heads only was asked for, and the subject has no head mask."""
+    """The method propagates through chosen heads only, and the subject has no head mask."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -93,17 +93,17 @@ class NoHeads(UsageError):
 
 
 class UnsupportedModel(WhichTokenError):
-    """A model whichtoken cannot read correctly, so does not read at all."""
+    """A model that whichtoken cannot read correctly and therefore refuses."""
 
     exit_code: ClassVar[int] = 3
 
 
 class RuleGap(UnsupportedModel):
-    """An operation that relevance would go through has no rule, and its gradient would be a wrong answer."""
+    """Relevance would pass through an operation without a rule, where the plain gradient would give wrong scores."""
 
     def __init__(self, rules: str, operation: str, module: str) -> None:
         super().__init__(
-            f"rule set {rules} has no rule for {operation!r} in {module}, where relevance would be lost or made up; "
+            f"rule set {rules} has no rule for {operation!r} in {module}, so relevance would be lost or invented; "
             "use a method without relevance propagation, or add a rule in whichtoken/lrp/rulesets.py"
         )
 
@@ -121,4 +121,4 @@ class BadArtifact(WhichTokenError):
 
 
 class UndeclaredSite(WhichTokenError):
-    """A method asked its trace for something it had not declared."""
+    """A method read a tensor of its trace that it did not declare."""

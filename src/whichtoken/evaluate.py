@@ -1,6 +1,6 @@
-"""degrade: remove parts of an input in the order of an attribution and ask the model again, which gives a Curve.
+"""`degrade` removes parts of inputs in the order of an attribution and measures the probability: a Curve for each.
 
-And the bounds: how far any order of removal could get. The same for every task.
+Also the bounds of the AOPC over all removal orders. The code is the same for every task.
 """
 
 import random
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from whichtoken.core.perturb import Perturbation
-from whichtoken.core.removal_steps import Steps, grid_of
+from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.errors import BadSetting, UsageError
-from whichtoken.metrics.bounds import WIDTH, Bounds, Sets, best_and_worst
+from whichtoken.metrics.bounds import WIDTH, Bounds, Sets, find_bounds
 from whichtoken.models import LogitCache, Subject
 from whichtoken.records import Attribution, Curve, Order, Plan
 from whichtoken.tasks import Opened, Task, Unit, task_for
 
-Patterns = NDArray[np.bool_]  # pattern element: what is kept
-DIFFERENT = 0.02  # in the probability of the whole input: it is not what was explained
+Patterns = NDArray[np.bool_]  # pattern x element: True where kept
+TOLERANCE = 0.02  # a larger change in the probability of the whole input means that another input was explained
 
 
 def degrade(
@@ -37,45 +37,47 @@ def degrade(
     *,
     inputs: Sequence[Any] | None = None,
 ) -> list[Curve]:
-    """The curve of each attribution: how its probability falls as ever more of the input is removed.
+    """Return the curve of each attribution: how the probability changes as more and more of the input is removed.
 
     `perturbation`: "delete" (the default), "mask" or "pad" for texts and for the context of questions; "black" (the
-    default) or "mean" for images. `order`: the most relevant first ("morf"), the least ("lerf"), or at "random".
-    `grid`: "tenths" (10 .. 90 % of the content tokens), "twentieths", "all" or "eraser". `level`: "token", which is a
-    patch in an image; "word" in texts, "pixel" in images. Special tokens stay. Each distinct remainder is evaluated
-    once, whichever attributions of an input ask.
+    default) or "mean" for images. `order`: most relevant first ("morf"), least relevant first ("lerf"), or "random".
+    `grid`: "tenths" (10 .. 90 % of the content tokens), "twentieths", "all" or "eraser". `level`: "token" (a patch, in
+    images), "word" in texts, or "pixel" in images. Special tokens are never removed. Each distinct perturbed input is
+    evaluated once for all attributions of that input.
 
-    `inputs`: what each attribution explains, as it was given to `explain`; only needed for images that are not in
-    their records as the model read them, such as tensors.
+    `inputs`: the inputs that were explained, as passed to `explain`; needed only for images whose records do not hold
+    exactly what the model read, such as tensors.
     """
-    given, items = list(attributions), None if inputs is None else list(inputs)
-    if items is not None and len(items) != len(given):
-        raise UsageError(f"{len(given)} attributions and {len(items)} inputs; give as many of each, or no inputs")
-    task = task_for(subject.twinned() if isinstance(subject, Subject) else subject)
+    records, items = list(attributions), None if inputs is None else list(inputs)
+    if items is not None and len(items) != len(records):
+        raise UsageError(
+            f"{len(records)} attributions and {len(items)} inputs; give the same number of each, or no inputs"
+        )
+    task = task_for(subject.with_twin() if isinstance(subject, Subject) else subject)
     how = task.removal(perturbation)
     plan = Plan(how.name, order, grid, level)
-    found: dict[int, Curve] = {}
-    by_input = sorted(range(len(given)), key=lambda i: _same_input(given[i]))
-    groups = [list(places) for _, places in groupby(by_input, key=lambda i: _same_input(given[i]))]
+    curves: dict[int, Curve] = {}
+    by_input = sorted(range(len(records)), key=lambda i: _input_key(records[i]))
+    groups = [list(places) for _, places in groupby(by_input, key=lambda i: _input_key(records[i]))]
     for places in tqdm(groups, desc="evaluating", unit=f" {task.unit}s", disable=None, delay=1, leave=False):
-        of_input = [given[i] for i in places]
+        same_input = [records[i] for i in places]
         item = None if items is None else items[places[0]]
-        opened = open_input(task, of_input, LogitCache(task.subject), item)
-        found.update(zip(places, degrade_input(opened, of_input, [plan], {plan: how})[0], strict=True))
-    return [found[i] for i in range(len(given))]
+        opened = open_input(task, same_input, LogitCache(task.subject), item)
+        curves.update(zip(places, degrade_input(opened, same_input, [plan], {plan: how})[0], strict=True))
+    return [curves[i] for i in range(len(records))]
 
 
-def _same_input(record: Attribution) -> tuple[str, ...]:
+def _input_key(record: Attribution) -> tuple[str, ...]:
     picture = record.picture
     return (*record.texts, "" if picture is None else f"{picture.source}\0{picture.png}", repr(record.target))
 
 
 @dataclass(frozen=True)
 class OpenInput:
-    """One input as it was explained, the model's answers to what is left of it, and which parts can go."""
+    """One explained input, ready to be perturbed: its row, the parts that can be removed and a logit cache."""
 
     task: Task
-    record: Attribution  # any of this input and target
+    record: Attribution  # any record of this input and target
     opened: Opened
     cache: LogitCache
     _units: dict[str, list[Unit]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -85,31 +87,31 @@ class OpenInput:
         return self.opened.key
 
     def units(self, level: str) -> list[Unit]:
-        """Of this record; others of the same input have the same ones with other scores."""
+        """Return the removable units with the scores of `record`; other records of the input differ only in scores."""
         if level not in self._units:
             self._units[level] = units_of(self.task, self.record, level)
         return self._units[level]
 
     def keep(self, patterns: Patterns, how: Perturbation) -> list[float]:
-        """The probability that each pattern of kept elements leaves."""
+        """Return the probability that remains under each pattern of kept elements."""
         rows = [how(self.opened.row, pattern) for pattern in patterns]
         index = torch.zeros(len(patterns), dtype=torch.long, device=self.cache.subject.device)
         objective = self.opened.objective.rows(index)
         if how.shortens:
             objective = objective.after_removal(torch.from_numpy(patterns).to(index.device))
-        found: list[float] = self.cache.probability(rows, objective).tolist()
-        return found
+        probabilities: list[float] = self.cache.probability(rows, objective).tolist()
+        return probabilities
 
 
 def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCache, item: Any = None) -> OpenInput:
-    """What these attributions, of one input and target, explain; UsageError if they do not belong together."""
+    """Reopen the input that these attributions explain; raise UsageError if input, target, model or tokens differ."""
     first, subject = attributions[0], task.subject
-    if any(_same_input(other) != _same_input(first) for other in attributions):
-        raise UsageError("these attributions are of different inputs or targets; degrade those of one input together")
+    if any(_input_key(other) != _input_key(first) for other in attributions):
+        raise UsageError("these attributions explain different inputs or targets; degrade each input separately")
     if any(other.revision != subject.fingerprint() for other in attributions):
-        raise UsageError(f"these attributions are of another model than {subject.title}; use the one they explain")
+        raise UsageError(f"these attributions explain another model than {subject.title}; use the model they explain")
     if any(other.tokens != first.tokens for other in attributions):
-        raise UsageError("these attributions have different tokens; explain the input again, all methods together")
+        raise UsageError("these attributions have different tokens; explain the input again, all methods in one call")
     return OpenInput(task, first, task.reopen(first, item), cache)
 
 
@@ -120,47 +122,50 @@ def units_of(task: Task, record: Attribution, level: str) -> list[Unit]:
 
 
 def degrade_input(
-    given: OpenInput,
+    source: OpenInput,
     attributions: Sequence[Attribution],
     plans: Sequence[Plan],
     removals: "dict[Plan, Perturbation] | None" = None,
 ) -> list[list[Curve]]:
-    """For each plan, the curve of each attribution of one input; the model is asked about all of them together.
+    """Return, for each plan, the curve of each attribution of one input; all of them share the model's batches.
 
-    `removals`: how plans remove, where their names do not say it.
+    `removals`: the perturbations of plans that cannot be found by name.
     """
     start = perf_counter()
-    how = {plan: (removals or {}).get(plan) or given.task.removal(plan.perturbation) for plan in plans}
-    asked: dict[Perturbation, list[Patterns]] = {}
+    how = {plan: (removals or {}).get(plan) or source.task.removal(plan.perturbation) for plan in plans}
+    requested: dict[Perturbation, list[Patterns]] = {}
     places: list[tuple[Perturbation, int, Steps]] = []
     for plan in plans:
         for attribution in attributions:
-            steps, kept = _kept(given, attribution, plan)
-            patterns = asked.setdefault(how[plan], [])
+            steps, kept = _removal_patterns(source, attribution, plan)
+            patterns = requested.setdefault(how[plan], [])
             places.append((how[plan], sum(map(len, patterns)), steps))
             patterns.append(kept)
-    known = {of: given.keep(np.concatenate(patterns), of) for of, patterns in asked.items()}
+    probabilities = {removal: source.keep(np.concatenate(kept), removal) for removal, kept in requested.items()}
     seconds = (perf_counter() - start) / len(places)
     curves, order = [], [(plan, attribution) for plan in plans for attribution in attributions]
-    for (plan, attribution), (of, first, steps) in zip(order, places, strict=True):
-        probability = tuple(known[of][first : first + len(steps.counts)])
+    for (plan, attribution), (removal, first, steps) in zip(order, places, strict=True):
+        probability = tuple(probabilities[removal][first : first + len(steps.counts)])
         _check_whole(attribution, probability[0])
-        curves.append(_curve(given, attribution, plan, steps, probability, seconds))
+        curves.append(_build_curve(source, attribution, plan, steps, probability, seconds))
     n = len(attributions)
     return [curves[i : i + n] for i in range(0, len(curves), n)]
 
 
 def _check_whole(attribution: Attribution, probability: float) -> None:
-    """Of a picture: a record holds it in 8 bits. Texts are in their records, and in half precision they may differ."""
-    if attribution.picture is not None and abs(probability - attribution.probability) > DIFFERENT:
+    """Raise UsageError if the image in a record (8 bits per channel) is not what was explained.
+
+    Texts are not checked: records hold them exactly, and in half precision their probability may differ.
+    """
+    if attribution.picture is not None and abs(probability - attribution.probability) > TOLERANCE:
         raise UsageError(
-            f"the model gives {probability:.3f} for the whole input, and the attribution says "
-            f"{attribution.probability:.3f}: it is not what was explained; give the inputs themselves (inputs=...)"
+            f"the model gives {probability:.3f} for the whole input, but the attribution says "
+            f"{attribution.probability:.3f}, so another input was explained; give the inputs themselves (inputs=...)"
         )
 
 
-def _curve(
-    given: OpenInput,
+def _build_curve(
+    source: OpenInput,
     attribution: Attribution,
     plan: Plan,
     steps: Steps,
@@ -168,7 +173,7 @@ def _curve(
     seconds: float,
 ) -> Curve:
     return Curve(
-        key=given.key,
+        key=source.key,
         order=plan.order,
         perturbation=plan.perturbation,
         removed=steps.removed,
@@ -177,8 +182,8 @@ def _curve(
         target=attribution.target,
         method=attribution.method,
         settings=attribution.settings,
-        model=given.task.subject.title,
-        revision=given.task.subject.fingerprint(),
+        model=source.task.subject.title,
+        revision=source.task.subject.fingerprint(),
         n_cut=attribution.n_cut,
         grid=plan.grid,
         level=plan.level,
@@ -187,48 +192,48 @@ def _curve(
     )
 
 
-def _kept(given: OpenInput, attribution: Attribution, plan: Plan) -> tuple[Steps, Patterns]:
-    """The steps, and what each keeps. Ties fall by position; the two orders are each other's reverse."""
-    units = units_of(given.task, attribution, plan.level)
+def _removal_patterns(source: OpenInput, attribution: Attribution, plan: Plan) -> tuple[Steps, Patterns]:
+    """Return the steps and what each keeps. Ties are broken by position; LeRF is the reverse of MoRF."""
+    units = units_of(source.task, attribution, plan.level)
     if not units:
-        raise UsageError(f"nothing can be removed of this {given.task.unit}; give a longer one")
-    grid = grid_of(plan.grid)
-    steps, ranked = grid.steps(len(units), given.opened.n_fixed, plan.order), _ranked(given, attribution, plan, units)
-    kept = np.ones((len(steps.counts), given.opened.n_elements), dtype=bool)
+        raise UsageError(f"nothing can be removed from this {source.task.unit}; give a longer one")
+    steps = find_grid(plan.grid).steps(len(units), source.opened.n_fixed, plan.order)
+    ranked = _rank_units(source, attribution, plan, units)
+    kept = np.ones((len(steps.counts), source.opened.n_elements), dtype=bool)
     for pattern, count in zip(kept, steps.counts, strict=True):
         pattern[[i for unit in ranked[:count] for i in unit.elements]] = False
     return steps, kept
 
 
-def _ranked(given: OpenInput, attribution: Attribution, plan: Plan, units: Sequence[Unit]) -> list[Unit]:
-    """What may be removed, in the order in which it goes."""
+def _rank_units(source: OpenInput, attribution: Attribution, plan: Plan, units: Sequence[Unit]) -> list[Unit]:
+    """Return the units to remove, in the order of removal."""
     if plan.order == "random":
         shuffled = list(units)
-        random.Random(f"{plan.seed} {given.key}").shuffle(shuffled)
+        random.Random(f"{plan.seed} {source.key}").shuffle(shuffled)
         return shuffled
     ranked = sorted(units, key=lambda unit: -unit.score)
     ranked, sign = (ranked, 1) if plan.order == "morf" else (ranked[::-1], -1)
-    special = given.opened.row.special
+    special = source.opened.row.special
     fixed = [sign * score for score, stays in zip(attribution.scores, special, strict=True) if stays]
-    spared = grid_of(plan.grid).n_spared([sign * unit.score for unit in ranked], fixed)
+    spared = find_grid(plan.grid).n_spared([sign * unit.score for unit in ranked], fixed)
     return ranked[: len(ranked) - spared]
 
 
-def aopc_bounds(given: OpenInput, plan: Plan | None = None, width: int = WIDTH) -> Bounds:
-    """Of the AOPC that an order of this input's parts can have under the plan; its own order does not matter."""
+def aopc_bounds(source: OpenInput, plan: Plan | None = None, width: int = WIDTH) -> Bounds:
+    """Return the bounds of the AOPC over all removal orders of this input; the plan's own order is ignored."""
     if width < 1:
         raise BadSetting("width", width, "at least 1")
-    how = plan or Plan(given.task.removal(None).name)
-    grid, units, removal = grid_of(how.grid), given.units(how.level), given.task.removal(how.perturbation)
+    how = plan or Plan(source.task.removal(None).name)
+    grid, units, removal = find_grid(how.grid), source.units(how.level), source.task.removal(how.perturbation)
     if not grid.same_for_every_order:
-        raise BadSetting("plan", how, "one whose steps are the same for every order: shares of the content tokens")
-    whole = given.keep(np.ones((1, given.opened.n_elements), dtype=bool), removal)[0]
+        raise BadSetting("plan", how, "a plan with the same steps for every order: fractions of the content tokens")
+    whole = source.keep(np.ones((1, source.opened.n_elements), dtype=bool), removal)[0]
 
-    def ask(sets: Sets) -> NDArray[np.float64]:
-        patterns = np.ones((len(sets), given.opened.n_elements), dtype=bool)
+    def measure_drops(sets: Sets) -> NDArray[np.float64]:
+        patterns = np.ones((len(sets), source.opened.n_elements), dtype=bool)
         for pattern, removed in zip(patterns, sets, strict=True):
             pattern[[i for unit, gone in zip(units, removed, strict=True) if gone for i in unit.elements]] = False
-        return whole - np.array(given.keep(patterns, removal))
+        return whole - np.array(source.keep(patterns, removal))
 
-    counts = grid.steps(len(units), given.opened.n_fixed, "morf").counts[1:]
-    return best_and_worst(len(units), counts, ask, width)
+    counts = grid.steps(len(units), source.opened.n_fixed, "morf").counts[1:]
+    return find_bounds(len(units), counts, measure_drops, width)

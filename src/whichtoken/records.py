@@ -1,4 +1,4 @@
-"""What leaves the library: Attribution and Curve, plain frozen data with JSON in and out. No torch."""
+"""The records that the library returns: Attribution and Curve, frozen data that convert to and from JSON. No torch."""
 
 import base64
 import binascii
@@ -17,63 +17,63 @@ from whichtoken.words import Span, Word, words_of
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SCHEMA = 3  # raised when a field changes its meaning
-PNG = b"\x89PNG\r\n\x1a\n"  # how such a file begins; then come 8 bytes, width and height
-How = Literal["bilinear", "patch"]  # scores of patches on an image: smooth between them, or patch by patch
+SCHEMA = 3  # incremented when a field changes its meaning
+PNG = b"\x89PNG\r\n\x1a\n"  # first bytes of a PNG file; 8 more bytes, width and height follow
+How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as the model saw it: resized and cut, with its normalisation undone. Its patches are the last tokens."""
+    """An image as the model read it: resized and cropped, without normalisation. Its patches are the last tokens."""
 
-    source: str  # its file, or which of the images it was
-    png: str  # in base64
+    source: str  # its file, or its number among the images
+    png: str  # base64
     width: int
     height: int
     rows: int  # of patches
     columns: int
-    pixels: tuple[tuple[float, ...], ...] = ()  # scores row by row, where a method gives them
+    pixels: tuple[tuple[float, ...], ...] = ()  # scores row by row, if the method scores pixels
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """The scores of one method for one input, and how they were made.
+    """The scores of one method for one input, and how they were computed.
 
-    Fields of tokens run in parallel; a special token has no span, sequence or word, nor has a patch of an image.
+    Token fields are parallel; special tokens and image patches have no span, sequence or word.
     `scores` are raw and signed.
     """
 
-    texts: tuple[str, ...]  # one text, the two of a pair, or none: then there is a picture
+    texts: tuple[str, ...]  # one text, the two of a pair, or none if there is a picture
     tokens: tuple[str, ...]
-    spans: tuple[Span | None, ...]  # characters in texts[sequence]
+    spans: tuple[Span | None, ...]  # character offsets into texts[sequence]
     sequences: tuple[int | None, ...]
-    word_ids: tuple[int | None, ...]  # the tokenizer's, counted anew in each sequence
+    word_ids: tuple[int | None, ...]  # the tokenizer's; they restart in each sequence
     scores: tuple[float, ...]
-    label: str  # what is explained, as people read it
-    target: Target  # the same, structured: a class by index, two of them, or an answer by its tokens in this record
+    label: str  # what is explained, for display
+    target: Target  # the same as data: a class by index, two classes, or an answer by its tokens in this record
     probability: float
     method: str
     settings: Mapping[str, Any]
-    tuned_on_deletion: bool  # the method looked at the deletion curve that it may be judged by
+    tuned_on_deletion: bool  # the method used the deletion curve that it may be evaluated by
     model: str
-    revision: str  # of the hub, or a hash of the weights
-    n_cut: int  # content tokens that the model's length limit cut off
-    n_windows: int  # over how many windows the scores are averaged
+    revision: str  # hub revision, or a hash of the weights
+    n_cut: int  # content tokens truncated at the model's length limit
+    n_windows: int  # windows that the scores are averaged over
     details: Mapping[str, Any] = field(default_factory=dict)
-    layers: tuple[tuple[float, ...], ...] = ()  # if asked for: the terms of a method that is a sum over layers
-    seconds: float = field(default=0.0, compare=False)  # this input's share of shared passes, and the method's own
-    # Passes of the model and shortened texts that it would have taken alone; the mean over the batch it was in.
+    layers: tuple[tuple[float, ...], ...] = ()  # if requested: per-layer terms of a method that sums over layers
+    seconds: float = field(default=0.0, compare=False)  # share of the shared passes plus the method's own time
+    # Forward passes and perturbed inputs that the method would have needed on its own; the mean over its batch.
     evaluations: float = field(default=0.0, compare=False)
     picture: Picture | None = None
 
     def words(self) -> tuple[Word, ...]:
-        """Words as slices of the texts; scores summed over their tokens, special tokens left out."""
+        """Return the words as slices of the texts; token scores are summed, and special tokens left out."""
         return words_of(self.texts, self.spans, self.sequences, self.word_ids, self.scores)
 
     def grid(self) -> tuple[tuple[float, ...], ...]:
-        """The scores of an image's patches, row by row."""
+        """Return the scores of an image's patches, row by row."""
         if self.picture is None:
-            raise UsageError("this attribution is of a text, which has no grid of patches; see scores and words()")
+            raise UsageError("this attribution explains a text, which has no grid of patches; use scores or words()")
         rows, columns = self.picture.rows, self.picture.columns
         patches = self.scores[len(self.scores) - rows * columns :]
         return tuple(patches[row * columns : (row + 1) * columns] for row in range(rows))
@@ -83,41 +83,41 @@ class Attribution:
 
     @classmethod
     def from_json(cls, text: str) -> "Attribution":
-        """BadArtifact if the text is anything else than the JSON of one attribution."""
-        made = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
-        _check_parallel(made, ("tokens", "spans", "sequences", "word_ids", "scores"))
-        if any(len(row) != len(made.scores) for row in made.layers):
+        """Parse the output of `to_json`; raise BadArtifact if the text is not the JSON of one attribution."""
+        record = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
+        _check_parallel(record, ("tokens", "spans", "sequences", "word_ids", "scores"))
+        if any(len(row) != len(record.scores) for row in record.layers):
             raise BadArtifact("Attribution: a layer must have as many scores as there are tokens")
-        if made.picture is not None:
-            _check_picture(made.picture, len(made.tokens))
-        return made
+        if record.picture is not None:
+            _check_picture(record.picture, len(record.tokens))
+        return record
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` if there is one; `wt.plot.to_html` has more options."""
+        """Return a self-contained HTML page and write it to `path`, if given; `wt.plot.to_html` has more options."""
         from whichtoken.render.html import to_html
 
         return to_html(self, path)
 
     def to_latex(self) -> str:
-        """A fragment for a LaTeX document; `wt.plot.to_latex` has more options."""
+        """Return a fragment for a LaTeX document; `wt.plot.to_latex` has more options."""
         from whichtoken.render.latex import to_latex
 
         return to_latex(self)
 
     def to_image(self, path: str | Path | None = None, how: How = "bilinear", size: int | None = None) -> "Image":
-        """Of an image: its scores in colours on top of it (a PIL image), also written to `path` as PNG.
+        """Return the explained image with its scores overlaid (a PIL image), and write it to `path` as PNG, if given.
 
-        Orange speaks for the label, blue against it, the more the less one sees through. `how`: smooth between patches,
-        or patch by patch; "bilinear" shows single pixels where the method scores them. `size`: pixels of the longer
-        side; by default the picture's own, small ones enlarged.
+        Orange supports the label, blue opposes it; opacity shows strength. `how`: "bilinear" interpolates between
+        patches, or shows single pixels if the method scores them; "patch" does not interpolate. `size`: pixels of the
+        longer side; the default is the picture's own size, with small pictures enlarged.
         """
         from whichtoken.render.pictures import to_image
 
-        made: Image = to_image(self, path, how, size)
-        return made
+        image: Image = to_image(self, path, how, size)
+        return image
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return what a notebook displays."""
         from whichtoken.render.html import fragment
 
         return fragment(self)
@@ -128,46 +128,46 @@ Order = Literal["morf", "lerf", "random"]
 
 @dataclass(frozen=True)
 class Plan:
-    """How inputs are degraded: by which removal, in which order, in which steps, and what goes at once."""
+    """How inputs are degraded: the perturbation, the order, the steps and the units that are removed."""
 
     perturbation: str = "delete"
-    order: Order = "morf"  # the most relevant first, the least, or at random
+    order: Order = "morf"  # most relevant first, least relevant first, or random
     grid: str = "tenths"
-    level: str = "token"  # or words, or pixels
+    level: str = "token"  # or "word", "pixel"
     seed: int = 0  # of the random order
 
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
-            raise BadSetting("order", self.order, "'morf', the most relevant first, 'lerf', the least, or 'random'")
+            raise BadSetting("order", self.order, "'morf' (most relevant first), 'lerf' (least first) or 'random'")
 
     def __str__(self) -> str:
-        """For people, and for names of columns."""
+        """Return the plan as shown to users and used in column names."""
         return f"{self.perturbation} {self.order} {self.grid}"
 
     def same_steps(self, other: "Plan") -> bool:
-        """They differ in their order at most: what bounds one bounds the other."""
+        """Return whether the plans differ at most in order and seed, so that bounds of one hold for the other."""
         return (self.perturbation, self.grid, self.level) == (other.perturbation, other.grid, other.level)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How a probability falls as tokens are removed: most relevant first, least first, or at random."""
+    """How a probability changes as tokens are removed: most relevant first, least relevant first, or at random."""
 
     key: str  # of the input
     order: Order
     perturbation: str
     removed: tuple[float, ...]  # fractions, 0 to 1
     probability: tuple[float, ...]
-    label: str  # whose probability it is
+    label: str  # the label whose probability it is
     target: Target
-    method: str  # that ranked the tokens
+    method: str  # the method that ranked the tokens
     settings: Mapping[str, Any]
     model: str
     revision: str
     n_cut: int
     grid: str = "tenths"
     level: str = "token"
-    tuned_on_deletion: bool = False  # the method looked at deletion curves when it made its scores
+    tuned_on_deletion: bool = False  # the method used deletion curves to compute its scores
     seconds: float = field(default=0.0, compare=False)
 
     def to_json(self) -> str:
@@ -175,36 +175,38 @@ class Curve:
 
     @classmethod
     def from_json(cls, text: str) -> "Curve":
-        """BadArtifact if the text is anything else than the JSON of one curve."""
-        made = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
-        _check_parallel(made, ("removed", "probability"))
-        return made
+        """Parse the output of `to_json`; raise BadArtifact if the text is not the JSON of one curve."""
+        record = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
+        _check_parallel(record, ("removed", "probability"))
+        return record
 
 
 def _to_json(record: Attribution | Curve) -> str:
-    made = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
-    if made.get("picture", True) is None:
-        del made["picture"]  # of texts, whose records stay as older versions read them
-    return json.dumps(made, ensure_ascii=False, allow_nan=False)
+    values = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
+    if values.get("picture", True) is None:
+        del values["picture"]  # so that older versions can read the records of texts
+    return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
-def _check_parallel(made: Attribution | Curve, names: tuple[str, ...]) -> None:
-    lengths = {name: len(getattr(made, name)) for name in names}
+def _check_parallel(record: Attribution | Curve, names: tuple[str, ...]) -> None:
+    lengths = {name: len(getattr(record, name)) for name in names}
     if len(set(lengths.values())) > 1:
-        counted = ", ".join(f"{n} {name}" for name, n in lengths.items())
-        raise BadArtifact(f"{type(made).__name__}: {counted}; there must be as many of each")
+        counts = ", ".join(f"{n} {name}" for name, n in lengths.items())
+        raise BadArtifact(f"{type(record).__name__}: {counts}; there must be the same number of each")
 
 
-def _check_picture(made: Picture, n_tokens: int) -> None:
-    """There must be an image of the size that the record says."""
-    size, grid = (made.width, made.height), (made.rows, made.columns)
+def _check_picture(picture: Picture, n_tokens: int) -> None:
+    """Raise BadArtifact unless the picture holds an image of the size that it states."""
+    size, grid = (picture.width, picture.height), (picture.rows, picture.columns)
     if min(*size, *grid) < 1 or math.prod(grid) > n_tokens:
-        raise BadArtifact(f"picture: {size} pixels in {grid} patches; there must be some, and a token for each patch")
-    if made.pixels and (len(made.pixels) != made.height or {len(row) for row in made.pixels} != {made.width}):
-        raise BadArtifact(f"picture: scores of pixels are not {made.height} rows of {made.width}")
+        raise BadArtifact(f"picture: {size} pixels in {grid} patches; need at least 1 of each, and a token per patch")
+    if picture.pixels and (
+        len(picture.pixels) != picture.height or {len(row) for row in picture.pixels} != {picture.width}
+    ):
+        raise BadArtifact(f"picture: pixel scores are not {picture.height} rows of {picture.width}")
     try:
-        head = base64.b64decode(made.png, validate=True)[:24]
+        head = base64.b64decode(picture.png, validate=True)[:24]
     except (binascii.Error, ValueError) as error:
-        raise BadArtifact(f"picture: png is not in base64: {error}") from error
+        raise BadArtifact(f"picture: png is not base64: {error}") from error
     if head[:8] != PNG or (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) != size:
-        raise BadArtifact(f"picture: png is no PNG image of {made.width} x {made.height}")
+        raise BadArtifact(f"picture: png is not a PNG image of {picture.width} x {picture.height}")

@@ -1,4 +1,4 @@
-"""Dataclasses of settings: presets, and values checked against annotations and the metadata of fields. No torch."""
+"""Build settings dataclasses from presets and check values against annotations and field metadata. No torch."""
 
 import math
 import re
@@ -16,9 +16,9 @@ Presets = Mapping[str, Mapping[str, object]]
 
 
 def make_settings(cls: type[_T], owner: str, presets: Presets, preset: str | None, settings: Mapping[str, Any]) -> _T:
-    """A dataclass of settings; those given win over the preset's, and the defaults are the recommended ones.
+    """Build a settings dataclass; `settings` override the preset, and the defaults are the recommended values.
 
-    UnknownName and BadSetting say what is wrong.
+    Raises UnknownName or BadSetting.
     """
     presets = {"recommended": {}, **presets}
     if preset is not None and preset not in presets:
@@ -27,10 +27,10 @@ def make_settings(cls: type[_T], owner: str, presets: Presets, preset: str | Non
     for setting in settings:
         if setting not in hints:
             raise UnknownName(f"setting of {owner}", setting, hints)
-    given = {name: tuple(v) if _wants_tuple(v, hints[name]) else v for name, v in settings.items()}
-    chosen = {**presets[preset or "recommended"], **given}
-    check_settings(cls, owner, chosen)
-    return cls(**chosen)
+    overrides = {name: tuple(v) if _wants_tuple(v, hints[name]) else v for name, v in settings.items()}
+    values = {**presets[preset or "recommended"], **overrides}
+    check_settings(cls, owner, values)
+    return cls(**values)
 
 
 def _wants_tuple(value: Any, hint: Any) -> bool:
@@ -38,48 +38,49 @@ def _wants_tuple(value: Any, hint: Any) -> bool:
 
 
 def check_settings(cls: type, owner: str, values: Mapping[str, object]) -> None:
-    """Types as annotated. Metadata may add {"least": number}; for strings {"form": pattern, "forms": in words};
-    {"shares": True}, for numbers that must be above 0 and at most 1; and {"how": in words} where a type does not say
-    how to come by a value.
+    """Raise BadSetting unless every value has its annotated type and satisfies the metadata of its field.
+
+    Metadata: {"least": number}; for strings {"form": pattern, "forms": its description}; {"shares": True} for numbers
+    above 0 and at most 1; {"how": text} to say how to obtain a value where the type does not tell.
     """
     hints = get_type_hints(cls)
     for f in fields(cls):
         if f.name in values:
             value = values[f.name]
-            if (allowed := _refused(f, hints[f.name], value)) is not None:
+            if (allowed := _violated_rule(f, hints[f.name], value)) is not None:
                 raise BadSetting(f"{owner}: {f.name}", value, allowed)
 
 
-def _refused(f: Field[Any], hint: Any, value: Any) -> str | None:
-    """What would be allowed, if the value is not; otherwise None."""
+def _violated_rule(f: Field[Any], hint: Any, value: Any) -> str | None:
+    """Return what is allowed if the value is not, otherwise None."""
     if isinstance(value, float) and not math.isfinite(value) and fits(0.5, hint):
         return "finite"
     if not fits(value, hint) or (isinstance(value, str) and not re.fullmatch(f.metadata.get("form", ".*"), value)):
-        return _allowed(f, hint)
+        return _describe_allowed(f, hint)
     if "least" in f.metadata and isinstance(value, int | float) and not value >= f.metadata["least"]:
         return f"at least {f.metadata['least']}"
-    alone = isinstance(value, int | float) and fits(0.5, hint)  # a whole number may count something else
-    shares = value if isinstance(value, tuple) else (value,) if alone else None
+    is_share = isinstance(value, int | float) and fits(0.5, hint)  # in a field of integers it is a count instead
+    shares = value if isinstance(value, tuple) else (value,) if is_share else None
     if f.metadata.get("shares") and shares is not None and not (shares and all(0 < v <= 1 for v in shares)):
         return "one or more numbers above 0 and at most 1"
     return None
 
 
-def _allowed(f: Field[Any], hint: Any) -> str:
+def _describe_allowed(f: Field[Any], hint: Any) -> str:
     if "how" in f.metadata:
         return str(f.metadata["how"])
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    said = []
+    choices = []
     for part in parts:
         if get_origin(part) is Literal:
-            choices = ", ".join(repr(choice) for choice in get_args(part))
-            said.append(f"one of {choices}" if len(get_args(part)) > 1 else choices)
+            literals = ", ".join(repr(literal) for literal in get_args(part))
+            choices.append(f"one of {literals}" if len(get_args(part)) > 1 else literals)
         elif part is str and "forms" in f.metadata:
-            said.append(f.metadata["forms"])
+            choices.append(f.metadata["forms"])
         else:
-            said.append("None" if part is NoneType else f"of type {_name(part)}")
-    return ", or ".join(said)
+            choices.append("None" if part is NoneType else f"of type {_type_name(part)}")
+    return ", or ".join(choices)
 
 
-def _name(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     return str(hint) if get_args(hint) else getattr(hint, "__name__", str(hint))

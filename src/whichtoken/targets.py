@@ -1,4 +1,4 @@
-"""Targets: what of a model's output is explained, as users ask for it and as records say it. No torch."""
+"""Targets: which part of a model's output is explained, as users specify it and as records store it. No torch."""
 
 import operator
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from whichtoken.errors import BadSetting, UnknownName
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the model predicts, for each input its own."""
+    """What the model predicts for each input."""
 
 
 @dataclass(frozen=True)
 class Class:
-    """One class, by index or by label name; in a record, by index."""
+    """One class, by index or label name; records store the index."""
 
     label: int | str
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Why `label` rather than `rather_than`: the difference of their logits."""
+    """Why `label` rather than `rather_than`: the difference between their logits."""
 
     label: int | str
     rather_than: int | str
@@ -33,12 +33,12 @@ Part = Literal["both", "sum", "start", "end"]
 
 @dataclass(frozen=True)
 class Span:
-    """An answer to a question: from token `start` to token `end` of the input; None: where the model puts it.
+    """An answer to a question: tokens `start` to `end` of the input, or (None) the answer that the model predicts.
 
-    `part`: "both", a map for the start and one for the end, added up, as the papers do it; "sum", one map of the sum of
-    the two logits; "start" or "end", of that logit alone. `free`: of the model's answer, each end by itself, anywhere
-    in the input, as the papers' code has it; else start comes before end, near it, and both lie in the context.
-    In a record, tokens are counted in the record.
+    `part`: "both" adds the maps of the start and the end, as the papers do; "sum" is one map of the sum of the two
+    logits; "start" and "end" are the map of that logit alone. `free`: each end of the predicted answer is chosen
+    independently, anywhere in the input, as in the papers' code; otherwise the end follows the start closely, and both
+    lie in the context. In a record, positions refer to the record's tokens.
     """
 
     start: int | None = None
@@ -50,24 +50,24 @@ class Span:
         if self.part not in get_args(Part):
             raise BadSetting("part", self.part, f"one of {', '.join(get_args(Part))}")
         if (self.start is None) != (self.end is None):
-            raise BadSetting("target", self, "a span with both ends, or with none: the model's own answer")
+            raise BadSetting("target", self, "a span with both ends, or with neither (the model's own answer)")
         for place in (self.start, self.end):
             if isinstance(place, bool) or not isinstance(place, SupportsIndex | None):
-                raise BadSetting("target", self, "a span of tokens by their numbers, from 0")
+                raise BadSetting("target", self, "a span of token indices, counted from 0")
 
 
-Target: TypeAlias = Class | Contrast | Span  # of a record: resolved
+Target: TypeAlias = Class | Contrast | Span  # as stored in a record: resolved
 
 
 def label_index(label: Any, labels: Sequence[str]) -> int:
-    """By name (upper and lower case alike, if need be), or by any integer: numpy's, torch's, or in digits."""
+    """Return the index of a label given by name (exact, else ignoring case), by any integer type, or in digits."""
     if isinstance(label, str):
         same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
         if same:
             return labels.index(same[0])
         if not label.isdecimal():
             raise UnknownName("label", label, labels)
-        label = int(label)  # as a command line or a file has it
+        label = int(label)  # as typed on a command line or in a file
     try:
         index = -1 if isinstance(label, bool) else operator.index(label)
     except TypeError:
@@ -79,7 +79,7 @@ def label_index(label: Any, labels: Sequence[str]) -> int:
 
 
 def label_of(target: Class | Contrast, labels: Sequence[str]) -> str:
-    """As people read it."""
+    """Return the target as shown to users."""
     name = labels[label_index(target.label, labels)]
     if isinstance(target, Contrast):
         return f"{name} rather than {labels[label_index(target.rather_than, labels)]}"

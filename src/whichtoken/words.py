@@ -1,4 +1,4 @@
-"""Sub-word scores to word scores, as slices of the original text. No torch."""
+"""Merge sub-word scores into word scores; words are slices of the original text. No torch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}"
 
 @dataclass(frozen=True)
 class Word:
-    """A slice of one of the texts and the sum of its tokens' scores."""
+    """A slice of one of the texts, with the sum of its tokens' scores."""
 
     text: str
     span: Span
@@ -19,7 +19,7 @@ class Word:
 
 @dataclass(frozen=True)
 class WordPiece:
-    """A content token: where it lies and which word the tokenizer thought it belongs to."""
+    """A content token: its position and the word that the tokenizer assigned it to."""
 
     sequence: int
     word: int | None
@@ -36,7 +36,7 @@ def words_of(
 ) -> tuple[Word, ...]:
     """Sum the scores of each word's tokens; special tokens are left out.
 
-    The arguments are the fields of an `Attribution`; all but `texts` have one entry for each token.
+    The arguments are fields of an `Attribution`; all except `texts` have one entry per token.
     """
     tokens = zip(sequences, word_ids, spans, scores, strict=True)
     return join_words(
@@ -50,27 +50,28 @@ def word_groups(
     sequences: Sequence[int | None],
     word_ids: Sequence[int | None],
 ) -> tuple[tuple[int, ...], ...]:
-    """List the positions of each word's tokens; special tokens belong to no word. Arguments as in `words_of`."""
+    """Return the positions of each word's tokens; special tokens belong to no word. Arguments as in `words_of`."""
     tokens = enumerate(zip(sequences, word_ids, spans, strict=True))
     pieces = [WordPiece(s, word, span, position) for position, (s, word, span) in tokens if s is not None and span]
-    return tuple(tuple(int(piece.score) for piece in group) for _, group in _groups(texts, pieces))
+    return tuple(tuple(int(piece.score) for piece in group) for _, group in _group_pieces(texts, pieces))
 
 
 def join_words(texts: Sequence[str], pieces: Sequence[WordPiece]) -> tuple[Word, ...]:
-    """Words in reading order. Their scores sum to those of the pieces; their spans do not overlap."""
-    return tuple(_word(texts[sequence], sequence, group) for sequence, group in _groups(texts, pieces))
+    """Return the words in reading order. Their scores add up to those of the pieces; their spans do not overlap."""
+    return tuple(_build_word(texts[sequence], sequence, group) for sequence, group in _group_pieces(texts, pieces))
 
 
-def _groups(texts: Sequence[str], pieces: Sequence[WordPiece]) -> Iterator[tuple[int, list[WordPiece]]]:
-    """The pieces of each word, and of which text.
+def _group_pieces(texts: Sequence[str], pieces: Sequence[WordPiece]) -> Iterator[tuple[int, list[WordPiece]]]:
+    """Yield the pieces of each word, with the index of its text.
 
-    Word ids alone do not do: some SentencePiece tokenizers give a whole text one id. White space between two pieces
-    therefore also parts words; pieces that share characters (the bytes of an emoji) or a contraction stay together.
+    Word ids alone are not enough: some SentencePiece tokenizers assign one id to a whole text. White space between two
+    pieces therefore also separates words; pieces that share characters (the bytes of an emoji) or a contraction stay
+    together.
     """
     for sequence, text in enumerate(texts):
         groups: list[list[WordPiece]] = []
-        last: WordPiece | None = None  # the latest piece with visible characters
-        pending: list[WordPiece] = []  # white space waits for the word that follows
+        last: WordPiece | None = None  # the last piece with visible characters
+        pending: list[WordPiece] = []  # white space, to be joined to the word that follows
         for piece in (_trim(text, p) for p in pieces if p.sequence == sequence):
             if piece.span[0] == piece.span[1]:
                 pending.append(piece)
@@ -104,7 +105,7 @@ def _same_word(text: str, last: WordPiece, piece: WordPiece) -> bool:
 
 
 def _in_contraction(text: str, at: int) -> bool:
-    """Whether a boundary lies in a word such as don't, which many tokenizers split in three."""
+    """Return whether a boundary lies inside a word such as don't, which many tokenizers split in three."""
     return any(
         text[i] in APOSTROPHES and _is_cased(text[i - 1]) and _is_cased(text[i + 1])
         for i in (at - 1, at)
@@ -113,11 +114,11 @@ def _in_contraction(text: str, at: int) -> bool:
 
 
 def _is_cased(character: str) -> bool:
-    """A letter of a script in which contractions are written with apostrophes, rather than quotes without spaces."""
+    """Return whether a letter has case; between letters without case an apostrophe is a quotation mark."""
     return character.lower() != character.upper()
 
 
-def _word(text: str, sequence: int, group: Sequence[WordPiece]) -> Word:
-    seen = [piece.span for piece in group if piece.span[0] < piece.span[1]] or [group[0].span]
-    span = min(start for start, _ in seen), max(end for _, end in seen)
+def _build_word(text: str, sequence: int, group: Sequence[WordPiece]) -> Word:
+    visible = [piece.span for piece in group if piece.span[0] < piece.span[1]] or [group[0].span]
+    span = min(start for start, _ in visible), max(end for _, end in visible)
     return Word(text[slice(*span)], span, sequence, sum(piece.score for piece in group))

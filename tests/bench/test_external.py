@@ -139,13 +139,13 @@ def test_whichtokens_own_lines_stay_marked_and_must_be_of_this_model(subject_of:
     table = measured(subject, ["attcat"], read_external_scores(lines, task_for(subject)))
     assert {line.method: line.tuned_on_deletion for line in table.lines} == {"refined-noise": True, "attcat": False}
     lines.write_text(replace(own, revision="sha256:another").to_json() + "\n", encoding="utf-8")
-    with pytest.raises(BadInput, match="line 1: scores of another model than tiny bert"):
+    with pytest.raises(BadInput, match="line 1: scores for another model than tiny bert"):
         measured(subject, ["attcat"], read_external_scores(lines, task_for(subject)))
 
 
 def test_a_pair_with_spans_must_say_of_which_text(subject_of: SubjectOf, lines: Path) -> None:
     row = {"texts": list(PAIR), "method": "shap", "spans": [[0, 1]], "scores": [1.0]}
-    with pytest.raises(BadInput, match='line 1: a pair, and no "sequences"'):
+    with pytest.raises(BadInput, match='line 1: a pair needs "sequences"'):
         read_external_scores(written(lines, row), task_for(subject_of("bert")))
 
 
@@ -155,7 +155,7 @@ def test_scores_of_another_class_are_refused(subject_of: SubjectOf, lines: Path)
     wrong = next(label for label in subject.labels if label != own.label)
     row = {"text": TEXT, "method": "shap", "tokens": own.tokens, "scores": own.scores}
     rows = [{**row, "label": own.label}, {**row, "method": "lime", "label": wrong}]
-    with pytest.raises(BadInput, match=rf"made.jsonl, line 2: scores for '{wrong}', and '{own.label}' is measured"):
+    with pytest.raises(BadInput, match=rf"made.jsonl, line 2: scores for '{wrong}', but '{own.label}' is measured"):
         measured(subject, ["random"], read_external_scores(written(lines, *rows), task_for(subject)))
 
 
@@ -166,9 +166,9 @@ PLACED = {"text": "very slow", "method": "shap", "spans": [[0, 4], [5, 9]], "sco
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([GOOD, {**GOOD, "text": "slow film", "tokens": ["slow"]}], "line 2: 1 tokens, 3 scores; as many of each"),
+        ([GOOD, {**GOOD, "text": "slow film", "tokens": ["slow"]}], "line 2: 1 tokens, 3 scores; give one score per"),
         ([{**GOOD, "scores": [1, 2]}], "line 1: 3 tokens, 2 scores"),
-        ([{**PLACED, "scores": [1]}], "line 1: 2 spans, 2 sequences, 1 scores; as many of each"),
+        ([{**PLACED, "scores": [1]}], "line 1: 2 spans, 2 sequences, 1 scores; give as many of each"),
         ([{**PLACED, "sequences": [0]}], "line 1: 2 spans, 1 sequences, 2 scores"),
         ([{**PLACED, "spans": [[0], [5, 9]]}], r"line 1: spans are \[\[0\], \[5, 9\]\]; expected \[start, end\]"),
         ([{**PLACED, "spans": 7}], "line 1: spans is 7; expected a list"),
@@ -179,14 +179,14 @@ PLACED = {"text": "very slow", "method": "shap", "spans": [[0, 4], [5, 9]], "sco
         ([{**GOOD, "scores": "high"}], "line 1: scores is 'high'; expected a list of numbers"),
         ([{**GOOD, "scores": [1, None, 3]}], r"line 1: scores is \[1, None, 3\]; expected a list of numbers"),
         ([{**GOOD, "scores": [1, float("nan"), 3]}], "line 1: some scores are NaN or infinite"),
-        ([GOOD, {**GOOD, "scores": [3, 2, 1]}], "line 2: shap has scored this text before"),
-        ([{**GOOD, "method": ""}], 'line 1: no name of a method; give "method"'),
-        ([{**GOOD, "method": 3}], "line 1: no name of a method"),
+        ([GOOD, {**GOOD, "scores": [3, 2, 1]}], "line 2: shap has already scored this text"),
+        ([{**GOOD, "method": ""}], 'line 1: the method has no name; give "method"'),
+        ([{**GOOD, "method": 3}], "line 1: the method has no name"),
         ([{**GOOD, "text": " "}], "line 1 has an empty text"),
         ([{**GOOD, "text": None}], "line 1 is None; expected a text"),
         ([{**GOOD, "texts": 5}], "line 1 is 5; expected a text, or a pair"),
         ([GOOD, {**GOOD, "text": "slow very", "tokens": ["slow", "ver", "##y"], "method": "lime"}],
-         "line 1: lime has no scores of 'very slow'; score every text"),
+         "line 1: lime has no scores for 'very slow'; score every text"),
         ([], "made.jsonl has no attributions"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import whichtoken as wt
-from whichtoken.bench._protocol import PRESETS, chosen_protocol, load_presets
+from whichtoken.bench._protocol import PRESETS, load_presets, resolve_protocol
 from whichtoken.bench.metrics import METRICS
-from whichtoken.core.removal_steps import GRIDS, grid_of
+from whichtoken.core.removal_steps import GRIDS, find_grid
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.records import Plan
 from whichtoken.reproduce.protocols import Ninths
@@ -28,21 +28,21 @@ def task(subject_of: SubjectOf) -> Task:
 @pytest.mark.parametrize("preset", [None, "recommended", *PRESETS])
 def test_every_preset_builds_draws_curves_and_comes_back_from_json(preset: str | None, task: Task) -> None:
     made = wt.bench.protocol(preset)
-    suited = made.suited_to(task)
+    suited = made.adapt_to(task)
     assert suited.perturbations is not None
     assert suited.metrics is not None
     plans = suited.plans()
     assert len(plans) == len(suited.grids) * len(suited.perturbations) * len(suited.orders)
     assert set(suited.metrics) <= set(METRICS)
-    assert chosen_protocol(preset or "recommended") == made
+    assert resolve_protocol(preset or "recommended") == made
     for one in (made, suited):
         assert wt.bench.protocol(**json.loads(json.dumps(one.to_dict()))) == one
-    assert suited.suited_to(task) == suited
+    assert suited.adapt_to(task) == suited
 
 
 def test_without_a_preset_it_is_the_recommended_one(task: Task) -> None:
     assert wt.bench.protocol() == wt.bench.protocol("recommended") == wt.bench.Protocol()
-    suited = wt.bench.protocol().suited_to(task)
+    suited = wt.bench.protocol().adapt_to(task)
     assert [(plan.order, plan.perturbation) for plan in suited.plans()] == [
         ("morf", "delete"),
         ("lerf", "delete"),
@@ -50,9 +50,10 @@ def test_without_a_preset_it_is_the_recommended_one(task: Task) -> None:
         ("lerf", "mask"),
     ]
     assert {(plan.grid, plan.level) for plan in suited.plans()} == {("tenths", "token")}
-    tenths = grid_of("tenths")
+    tenths = find_grid("tenths")
     assert (tenths.words, tenths.n_spared([0.0], [1.0])) == ("the content tokens", 0)
-    assert [(plan.order, plan.perturbation, plan.grid) for plan in suited.bounded()] == [("morf", "delete", "tenths")]
+    (plan,) = suited.bounded_plans()
+    assert (plan.order, plan.perturbation, plan.grid) == ("morf", "delete", "tenths")
     assert suited.metrics == ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement")
     assert (suited.min_tokens, suited.max_tokens) == (10, None)
 
@@ -88,26 +89,26 @@ PAPERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PAPERS)
 def test_a_preset_makes_the_papers_choices(preset: str, task: Task) -> None:
-    made, paper = wt.bench.protocol(preset).suited_to(task), dict(PAPERS[preset])
+    made, paper = wt.bench.protocol(preset).adapt_to(task), dict(PAPERS[preset])
     assert made.perturbations is not None
     assert made.perturbations[0] == paper.pop("first")
     assert {name: getattr(made, name) for name in paper} == paper
     for plan in made.plans():  # shares of all tokens, and the loop stops one before the end of the ranking
-        grid = grid_of(plan.grid)
+        grid = find_grid(plan.grid)
         assert (plan.level, grid, grid.words) == ("token", Ninths(), "all tokens, special ones included")
         assert (grid.n_spared([3.0, 1.0], [2.0]), grid.n_spared([3.0, 1.0], [0.0])) == (1, 0)
         steps = grid.steps(43, 2, plan.order)
         assert steps.counts == (0, 5, 10, 15, 20, 25, 30, 35, 40, 45)  # 11.1 .. 100 %
-    assert made.bounded() == []
+    assert made.bounded_plans() == []
 
 
 def test_a_plan_for_every_grid_perturbation_and_order(task: Task) -> None:
     made = wt.bench.protocol(grids=("all", "tenths"), perturbations=("pad", "delete"), orders=("lerf", "random"))
-    plans = made.suited_to(task).plans()
+    plans = made.adapt_to(task).plans()
     assert [(plan.grid, plan.perturbation, plan.order) for plan in plans] == [
         (grid, how, order) for grid in ("all", "tenths") for how in ("pad", "delete") for order in ("lerf", "random")
     ]
-    words = wt.bench.protocol(level="word").suited_to(task)
+    words = wt.bench.protocol(level="word").adapt_to(task)
     assert {plan.level for plan in words.plans()} == {"word"}
     assert all(task.removal(plan.perturbation).name == plan.perturbation for plan in plans)
 
@@ -116,21 +117,19 @@ def test_a_plan_for_every_grid_perturbation_and_order(task: Task) -> None:
 def test_metrics_of_eraser_bring_their_grid_once(metric: str, task: Task) -> None:
     order = {"comprehensiveness": "morf", "sufficiency": "lerf"}[metric]
     for preset in ("recommended", "attcat"):  # whatever its own orders and shares
-        made = wt.bench.protocol(preset, metrics=("aopc", metric)).suited_to(task)
+        made = wt.bench.protocol(preset, metrics=("aopc", metric)).adapt_to(task)
         found = [plan for plan in made.plans() if plan.grid == "eraser"]
         assert {plan.order for plan in found} == {order}
         assert len(found) == 2  # one for each perturbation
-    eraser = grid_of("eraser")
+    eraser = find_grid("eraser")
     assert (eraser.words, eraser.n_spared([0.0], [1.0])) == ("the content tokens", 0)
-    assert {plan.grid for plan in wt.bench.protocol(metrics=("aopc",)).suited_to(task).plans()} == {"tenths"}
+    assert {plan.grid for plan in wt.bench.protocol(metrics=("aopc",)).adapt_to(task).plans()} == {"tenths"}
 
 
 def test_bounds_are_searched_for_once_and_only_if_asked(task: Task) -> None:
-    made = wt.bench.protocol(perturbations=("mask", "delete"), grids=("all", "tenths"), orders=("lerf",)).suited_to(
-        task
-    )
-    assert [(plan.perturbation, plan.grid) for plan in made.bounded()] == [("mask", "all")]
-    assert wt.bench.protocol(metrics=("aopc",)).suited_to(task).bounded() == []
+    made = wt.bench.protocol(perturbations=("mask", "delete"), grids=("all", "tenths"), orders=("lerf",)).adapt_to(task)
+    assert [(plan.perturbation, plan.grid) for plan in made.bounded_plans()] == [("mask", "all")]
+    assert wt.bench.protocol(metrics=("aopc",)).adapt_to(task).bounded_plans() == []
 
 
 @pytest.mark.parametrize(
@@ -150,9 +149,9 @@ def test_unknown_names_are_refused(settings: dict[str, Any], message: str) -> No
 
 def test_what_the_task_does_not_have_is_refused(task: Task) -> None:
     with pytest.raises(UsageError, match="unknown perturbation 'burn'; known: delete, mask, pad"):
-        wt.bench.protocol(perturbations=("burn",)).suited_to(task)
+        wt.bench.protocol(perturbations=("burn",)).adapt_to(task)
     with pytest.raises(BadSetting, match="level='letter' is not allowed; it must be one of token, word"):
-        wt.bench.protocol(level="letter").suited_to(task)
+        wt.bench.protocol(level="letter").adapt_to(task)
 
 
 @pytest.mark.parametrize("name", ["perturbations", "orders", "grids", "metrics"])
@@ -183,22 +182,22 @@ def test_wrong_values_are_refused_also_in_a_protocol_made_by_hand(settings: dict
         wt.bench.protocol(**settings)
     if name != "perturbations":
         with pytest.raises(BadSetting, match=f"protocol: {name}="):
-            chosen_protocol(wt.bench.Protocol(**settings))
+            resolve_protocol(wt.bench.Protocol(**settings))
 
 
 def test_unknown_presets_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'contrast-cat'"):
         wt.bench.protocol("contrastcat")
     with pytest.raises(UnknownName, match="unknown protocol 'att-cat'; did you mean 'attcat'"):
-        chosen_protocol("att-cat")
+        resolve_protocol("att-cat")
 
 
 def test_bounds_that_cannot_be_are_refused_before_anything_is_measured(task: Task) -> None:
     with pytest.raises(BadSetting, match="without normalised-aopc"):
         wt.bench.protocol(grids=("ninths",), metrics=("aopc", "normalised-aopc"))
     with pytest.raises(BadSetting, match="without normalised-aopc"):
-        wt.bench.protocol(grids=("ninths",)).suited_to(task)  # it is among the usual metrics
-    assert wt.bench.protocol(metrics=("aopc",), grids=("ninths",)).suited_to(task).bounded() == []
+        wt.bench.protocol(grids=("ninths",)).adapt_to(task)  # it is among the usual metrics
+    assert wt.bench.protocol(metrics=("aopc",), grids=("ninths",)).adapt_to(task).bounded_plans() == []
 
 
 def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
@@ -206,8 +205,8 @@ def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
     everything = wt.bench.protocol(
         grids=grids, perturbations=("delete", "mask", "pad"), orders=("morf", "lerf", "random")
     )
-    assert len(everything.suited_to(task).plans()) == 36
-    assert set(everything.suited_to(task).plans()) == {
+    assert len(everything.adapt_to(task).plans()) == 36
+    assert set(everything.adapt_to(task).plans()) == {
         Plan(how, order, grid)
         for how in ("delete", "mask", "pad")
         for order in ("morf", "lerf", "random")
@@ -216,7 +215,7 @@ def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
 
 
 def test_answers_are_looked_for_in_questions_only(subject_of: Callable[..., wt.Subject]) -> None:
-    with pytest.raises(BadSetting, match="it looks for answers, and texts have none"):
+    with pytest.raises(BadSetting, match="it needs gold answers, and texts have none"):
         wt.bench.run(
             subject_of("bert"), ["very slow film"], ["random"], protocol=wt.bench.protocol(metrics=("precision",))
         )

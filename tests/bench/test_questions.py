@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -128,12 +129,11 @@ def test_counts_by_hand(k: int, scores: list[float], count: int, monkeypatch: py
     assert [column.name for column in table.columns] == [f"precision@{k}", f"share@{k}", "seconds", "evaluations"]
 
 
-def expected_counts(
-    target: str, part: Part, k: int, asked: Sequence[Question] = QUESTIONS
-) -> dict[str, list[tuple[int, int]]]:
+@cache
+def expected_counts(target: str, part: Part, k: int) -> dict[str, list[tuple[int, int]]]:
     """Count and length by method, one question at a time. Before the context: [CLS] was it slow [SEP]."""
     found: dict[str, list[tuple[int, int]]] = {name: [] for name in METHODS}
-    for one in asked:
+    for one in QUESTIONS:
         first = 5 + one.context[: one.answers[0].start].count(" ")
         last = first + one.answers[0].text.count(" ")
         span = Span(first, last, part) if target == "gold" else Span(free=True, part=part)
@@ -194,10 +194,10 @@ def test_cut_answers_are_counted_in_the_papers_columns_only() -> None:
         assert means(table, "share@6")[method] == pytest.approx(mean * 9 / (lengths + 2))
     facts = dict(table.facts)
     assert facts["cut off"].startswith("2 answers, each counted as the span (0, 0)")
-    assert facts["answers"] == f"mean length {(lengths + 2) / 9:.2f} tokens; precision@6 can be 2.00 at most"
+    assert facts["answers"] == f"mean length {(lengths + 2) / 9:.2f} tokens; precision@6 can be at most 2.00"
     fewer = dict(bench_questions(SUBJECT, asked, ["random"], k=2).facts)  # of 3 or 4 tokens, 2 can be found
-    assert fewer["answers"] == f"mean length 2.00 tokens; precision@2 can be {14 / 9:.2f} at most"
-    assert any("'answers inside' is without these questions" in note for note in table.notes)
+    assert fewer["answers"] == f"mean length 2.00 tokens; precision@2 can be at most {14 / 9:.2f}"
+    assert any("'answers inside' excludes these questions" in note for note in table.notes)
     assert not any("answers inside" in note for note in inside.notes)
 
 
@@ -441,7 +441,7 @@ def test_a_part_that_is_none_is_refused(tmp_path: Path) -> None:
     ]
     for bad in wrong:
         path.write_text(json.dumps(bad), encoding="utf-8")
-        with pytest.raises(BadArtifact, match=r"000000-000001.json is no part of a benchmark: .*remove it"):
+        with pytest.raises(BadArtifact, match=r"000000-000001.json is not a part of a benchmark: .*remove it"):
             bench_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
 
 
@@ -469,7 +469,7 @@ def test_wrong_calls_are_refused(subject_of: Any, tmp_path: Path) -> None:
             bench_questions(SUBJECT, QUESTIONS, METHODS, out=tmp_path / "a", **settings)
     for asked, message in (
         ([QUESTIONS[0], {"question": "who"}], "question 1 is {'question': 'who'}; expected a Question"),
-        (5, "questions is 5; expected a file as SQuAD has it, or a list of Question"),
+        (5, "questions is 5; expected a file in SQuAD format, or a list of Question"),
         ([], "none of the 0 questions has an answer"),
         ([replace(QUESTIONS[0], question=" ")], "question 0 has an empty text"),
         ([replace(QUESTIONS[0], question=" ", where="a.json, question 7")], "a.json, question 7 has an empty text"),

@@ -345,15 +345,15 @@ def test_agreement_follows_the_names_of_methods_not_their_order_in_a_part() -> N
 def test_facts_say_what_was_run(task: Task) -> None:
     parts = [Part(tuple(TEXTS[:5]), 3000, 1000), Part(tuple(TEXTS[5:]), 1000, 1000)]
     cut = [replace(TEXTS[0], n_cut=3), *TEXTS[1:]]
-    found = dict(facts(Run(task, wt.bench.protocol("attcat").suited_to(task), cut, parts)))
+    found = dict(facts(Run(task, wt.bench.protocol("attcat").adapt_to(task), cut, parts)))
     assert found == {
         "class": "the true one",
         "perturbation": "delete, pad, token by token",
         "steps": "ninths of all tokens, special ones included",
         "lengths": "12 to 23 tokens, mean 18; 1 texts cut",
-        "evaluations": "4,000 perturbed texts asked for, 2,000 evaluated: 50% shared",
+        "evaluations": "4,000 perturbed texts requested, 2,000 evaluated: 50% shared",
     }
-    other = dict(facts(Run(task, wt.bench.protocol(level="word").suited_to(task), TEXTS, parts)))
+    other = dict(facts(Run(task, wt.bench.protocol(level="word").adapt_to(task), TEXTS, parts)))
     assert other["class"] == "the predicted one"
     assert other["perturbation"] == "delete, mask, word by word"
     assert other["steps"] == "tenths of the content tokens"
@@ -362,10 +362,10 @@ def test_facts_say_what_was_run(task: Task) -> None:
 def test_notes_say_how_to_read_it(task: Task) -> None:
     held, above, below = (-1.0, 1.0, True), (-1.0, 0.0, True), (0.9, 1.0, False)  # every AOPC is within, or some is out
     bounded = [with_bounds(text, *bounds) for text, bounds in zip(TEXTS, (held, above, below), strict=False)]
-    how = wt.bench.protocol().suited_to(task)
+    how = wt.bench.protocol().adapt_to(task)
     said = " ".join(notes(table_of("aopc"), Run(task, how, [*bounded, *TEXTS[3:]], [])))
     assert f"bounds for 3 of {N} texts, 2 of them exact" in said
-    assert "in 2 texts a method found a better or worse order" in said
+    assert "in 2 texts a method's order was better or worse" in said
     assert "* tuned on deletion" in said
     assert "are controls" in said
     plain = table_of("aopc", texts=invented({MORF: TENTHS}, ("attcat", "gae"), ()))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,15 +18,19 @@ from tests.cli.test_cli import run
 from tests.tiny import CORPUS, WORDS, model_of, wordpiece
 
 import whichtoken as wt
-from whichtoken.cli.bench import Gate, gates
+from whichtoken.bench import folder as files
+from whichtoken.bench.results import Part
+from whichtoken.cli.bench import Gate, parse_gates
 from whichtoken.errors import BadSetting
 from whichtoken.metrics.curves import aopc
 from whichtoken.records import Attribution
+from whichtoken.render import report
 from whichtoken.tables import BenchTable, Column, Estimate, Line
 
 SOURCE = np.random.default_rng(11)
 TEXTS = [" ".join(SOURCE.choice(WORDS, 4 + n % 5).tolist()) for n in range(64)]
 FIRST = "aopc delete morf tenths"
+COMMON = ("--min-tokens", "1", "--perturbation", "delete", "--order", "morf")
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -51,16 +56,29 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
+def leave_pictures_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files, "_draw_figures", lambda *_: None)
+    patch.setattr(report, "_curves", lambda *_: "")
+
+
 @pytest.fixture
 def bench(model: str, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """On few texts and with one curve each, unless told otherwise."""
+    """On few texts, with one curve each and without pictures, which take a second each, unless told otherwise."""
     monkeypatch.chdir(data.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(data.parent / "cache"))
 
-    def call(*words: str, data: Sequence[str] = ("--data", "texts.txt"), sample: int | None = 3) -> Any:
-        options = ["--model", model, "--min-tokens", "1", "--perturbation", "delete", "--order", "morf"]
+    def call(
+        *words: str,
+        data: Sequence[str] = ("--data", "texts.txt"),
+        sample: int | None = 3,
+        pictures: bool = False,
+    ) -> Any:
+        options = [*COMMON, "--model", model]
         options += [] if sample is None else ["--sample", str(sample)]
-        return run(capsys, "bench", *data, *options, *words)
+        with monkeypatch.context() as patch:
+            if not pictures:
+                leave_pictures_out(patch)
+            return run(capsys, "bench", *data, *options, *words)
 
     return call
 
@@ -89,12 +107,51 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     return {part.name: (part.stat().st_ino, part.stat().st_mtime_ns) for part in folder.glob("parts/0*.json")}
 
 
+KILLED = ("--methods", "attcat,gae", "--metrics", "auc,kendall", "--no-controls")
+
+
+def check_it_goes_on(killed: Path, whole: Path, bench: Call) -> None:
+    """In the folder that a killed run left, to the table of a run that was not."""
+    before = stamps(killed)
+    assert "000000-000015.json" in before
+    assert not (killed / "table.json").exists()
+    assert json.loads((killed / "spec.json").read_text("utf-8"))["call"]["methods"] == "attcat,gae"
+    code, _, err = bench(*KILLED, "--out", str(killed), sample=None)
+    assert code == 0, err
+    after = stamps(killed)
+    assert sorted(after) == [
+        "000000-000015.json",
+        "000016-000031.json",
+        "000032-000047.json",
+        "000048-000063.json",
+    ]
+    assert before.items() <= after.items()  # what was finished was not written again
+    check_same(wt.bench.read_table(killed), wt.bench.read_table(whole))
+
+
+def test_what_a_kill_would_leave_is_gone_on_with(bench: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the folder after its second part: a process that is killed then leaves just this."""
+    save_part = files.Folder.save_part
+
+    def then_copied(folder: files.Folder, first: int, last: int, part: Part) -> None:
+        save_part(folder, first, last, part)
+        if first == 16:
+            shutil.copytree(folder.path, "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.Folder, "save_part", then_copied)
+        code, _, err = bench(*KILLED, "--out", "whole", sample=None)
+    assert code == 0, err
+    assert len(stamps(Path("killed"))) == 2
+    check_it_goes_on(Path("killed"), Path("whole"), bench)
+
+
+@pytest.mark.slow  # a process that imports torch
 def test_a_killed_run_goes_on_where_it_was(model: str, data: Path, bench: Call) -> None:
     out = data.parent / "out"
-    words = ["--methods", "attcat,gae", "--metrics", "auc,kendall", "--no-controls"]
-    common = ["--model", model, "--min-tokens", "1", "--perturbation", "delete", "--order", "morf"]
+    words = [*COMMON, "--model", model, *KILLED, "--out", "out"]
     job = subprocess.Popen(
-        [sys.executable, "-m", "whichtoken", "bench", "--data", "texts.txt", *common, *words, "--out", "out"],
+        [sys.executable, "-m", "whichtoken", "bench", "--data", "texts.txt", *words],
         cwd=data.parent,
         env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
         stdout=subprocess.DEVNULL,
@@ -106,23 +163,9 @@ def test_a_killed_run_goes_on_where_it_was(model: str, data: Path, bench: Call) 
     job.send_signal(signal.SIGKILL)
     said = job.communicate(timeout=120)[1]
     assert job.returncode == -signal.SIGKILL, said
-    before = stamps(out)
-    assert "000000-000015.json" in before
-    assert not (out / "table.json").exists()
-    assert json.loads((out / "spec.json").read_text("utf-8"))["call"]["methods"] == "attcat,gae"
-    code, _, err = bench(*words, "--out", "out", sample=None)
+    code, _, err = bench(*KILLED, "--out", "whole", sample=None)
     assert code == 0, err
-    after = stamps(out)
-    assert sorted(after) == [
-        "000000-000015.json",
-        "000016-000031.json",
-        "000032-000047.json",
-        "000048-000063.json",
-    ]
-    assert before.items() <= after.items()  # what was finished was not written again
-    code, _, err = bench(*words, "--out", "whole", sample=None)
-    assert code == 0, err
-    check_same(wt.bench.read_table(out), wt.bench.read_table("whole"))
+    check_it_goes_on(out, Path("whole"), bench)
 
 
 def test_a_folder_takes_more_of_the_same_and_nothing_else(bench: Call) -> None:
@@ -163,7 +206,7 @@ def test_a_finished_benchmark_has_its_files_and_shows_names_only_as_text(model: 
     ]
     Path("given.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     words = ["--attributions", "given.jsonl", "--metrics", "aopc,agreement", "--methods", "attcat", "--out", "made"]
-    code, out, err = bench(*words, data=(), sample=None)
+    code, out, err = bench(*words, data=(), sample=None, pictures=True)
     assert code == 0, err
     assert err.startswith("whichtoken: written to made: agreement.png, curves.png, report.html, results.parquet")
     assert "attcat" in out
@@ -237,10 +280,11 @@ def test_controls_pass_every_gate(references: str, bench: Call) -> None:
 
 
 def test_gates_need_a_number_and_skip_what_was_not_measured() -> None:
-    assert gates(["aopc=0.4", " kendall =-1e-3"], ["aopc", "kendall"]) == [Gate("aopc", 0.4), Gate("kendall", -0.001)]
+    gates = parse_gates(["aopc=0.4", " kendall =-1e-3"], ["aopc", "kendall"])
+    assert gates == [Gate("aopc", 0.4), Gate("kendall", -0.001)]
     for word in ("aopc", "aopc=", "aopc=high", "aopc=nan"):
         with pytest.raises(BadSetting, match=r"--fail-under='aopc.*metric=number, such as aopc=0.4"):
-            gates([word], ["aopc"])
+            parse_gates([word], ["aopc"])
     measured = Line("attcat", False, False, {"kendall": Estimate(0.5, 0.4, 0.6, 3)})
     column = Column("kendall", "Kendall's tau", "", "lower")
     table = BenchTable("", (), (column,), (measured, Line("given", False, False, {})), ())
@@ -279,13 +323,7 @@ def test_scores_made_elsewhere_are_measured_beside_the_methods(model: str, bench
     chosen = [TEXTS[5], TEXTS[2], TEXTS[9]]
     made = given_lines("given.jsonl", subject, "captum", chosen)
     words = ["--attributions", "given.jsonl", "--methods", "attcat,gae", "--metrics", "aopc,normalised-aopc"]
-    from whichtoken.bench import folder as files
-    from whichtoken.render import report
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_figures", lambda *_: None)  # a second each
-        patch.setattr(report, "_curves", lambda *_: "")
-        code, _, err = bench(*words, "--out", "out", sample=None)
+    code, _, err = bench(*words, "--out", "out", sample=None)
     assert code == 0, err
     table = wt.bench.read_table("out")
     by_name = {line.method: line.cells for line in table.lines}
@@ -322,7 +360,7 @@ def test_lines_of_explain_can_be_measured(model: str, bench: Call, capsys: pytes
     assert found["random"].control
     code, _, err = bench("--attributions", "own.jsonl", "--metrics", "auc", "--methods", "attcat,gae", data=())
     assert code == 2
-    assert "gae: measured here and scored in own.jsonl; rename it there" in err
+    assert "gae: measured here and also scored in own.jsonl; rename it there" in err
 
 
 def test_wrong_attributions_are_named_by_file_and_line(model: str, bench: Call) -> None:
@@ -331,7 +369,7 @@ def test_wrong_attributions_are_named_by_file_and_line(model: str, bench: Call) 
     wrong = next(label for label in subject.labels if label != own.label)
     row = {"text": TEXTS[0], "method": "captum", "tokens": own.tokens, "scores": own.scores}
     for rows, said in (
-        ([{**row, "label": wrong}], f"given.jsonl, line 1: scores for {wrong!r}, and {own.label!r} is measured"),
+        ([{**row, "label": wrong}], f"given.jsonl, line 1: scores for {wrong!r}, but {own.label!r} is measured"),
         ([row, {**row, "method": "b", "scores": [1.0]}], "given.jsonl, line 2: "),
         ([{**row, "text": "nobody won this"}], "given.jsonl, line 1: tokens are"),
     ):
@@ -343,7 +381,7 @@ def test_wrong_attributions_are_named_by_file_and_line(model: str, bench: Call) 
     Path("given.jsonl").write_text(json.dumps(row), encoding="utf-8")
     Path("texts.txt").write_text("another text\n", encoding="utf-8")
     code, _, err = bench("--attributions", "given.jsonl", "--metrics", "auc", sample=None)
-    assert (code, "none of the 1 texts has at least 1 tokens and was scored" in err) == (2, True)
+    assert (code, "none of the 1 texts has at least 1 tokens and is scored in the attributions" in err) == (2, True)
 
 
 def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
@@ -359,13 +397,13 @@ def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
     assert dict(wt.bench.read_table("out").facts)["class"] == "the true one"
     code, _, err = bench(*words, data=data)
     assert code == 2
-    assert "gold.tsv, row 2: this protocol explains the true class, and there is no label" in err
+    assert "gold.tsv, row 2: this protocol explains the gold label, but there is none" in err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give the inputs to measure on: --data FILE; or --attributions FILE"),
+        ([], "give the inputs to measure on: --data FILE, or --attributions FILE"),
         (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--data", "texts.txt", "--attributions", "nowhere"], "there is no file nowhere"),
         (["--data", "texts.txt", "--metrics", "aocp"], "unknown metric 'aocp'; did you mean 'aopc'"),
@@ -375,8 +413,8 @@ def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
         (["--data", "texts.txt", "--grid", "eraser"], "unknown grid 'eraser'; known: tenths"),
         (["--data", "texts.txt", "--fail-under", "aopc"], "metric=number, such as aopc=0.4"),
         (["--data", "texts.txt", "--fail-under", "aoopc=0.2"], "metric of --fail-under 'aoopc'; did you mean 'aopc'"),
-        (["--data", "texts.txt", "--ablation", "depth", "--methods", "attcat"], "leave --methods and -o out"),
-        (["--data", "texts.txt", "--train", "texts.txt"], "give --ablation too"),
+        (["--data", "texts.txt", "--ablation", "depth", "--methods", "attcat"], "leave out --methods and -o"),
+        (["--data", "texts.txt", "--train", "texts.txt"], "add --ablation"),
     ],
 )
 def test_a_wrong_word_does_not_wait_for_the_model(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_bench import check_same, stamps
+from tests.cli.test_bench import check_same, leave_pictures_out, stamps
 from tests.cli.test_cli import run
 from tests.tiny import model_of, question_subject, with_heads, wordpiece
 
@@ -144,7 +144,7 @@ def test_a_gate_fails_what_is_worse(bench: Call) -> None:
 def test_a_model_of_the_other_task_is_refused(model: str, classifier: str, bench: Call) -> None:
     code, out, err = bench(start=("--task", "qa", "--data", "squad.json", "--model", classifier))
     assert (code, out) == (2, "")
-    assert f"{classifier} classifies texts, which is --task texts, and --task qa was given; leave it out" in err
+    assert f"{classifier} classifies texts, which is --task texts, not --task qa; leave out --task" in err
     Path("texts.txt").write_text("it is slow\n", encoding="utf-8")
     words = ("--data", "texts.txt", "--model", model, "--methods", "attcat", "--min-tokens", "1")
     code, out, err = bench(start=words)
@@ -153,20 +153,20 @@ def test_a_model_of_the_other_task_is_refused(model: str, classifier: str, bench
     assert len(err.splitlines()) == 1
     code, out, err = bench("--task", "texts", start=words)
     assert (code, out) == (2, "")
-    assert f"{model} answers questions, which is --task qa, and --task texts was given; leave it out" in err
+    assert f"{model} answers questions, which is --task qa, not --task texts; leave out --task" in err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--perturbation", "mask"], "--perturbation: how parts are removed, and no metric looks at that"),
-        (["--order", "lerf"], "--order: how parts are removed"),
-        (["--grid", "tenths"], "--grid: how parts are removed"),
-        (["--level", "word"], "--level: how parts are removed"),
-        (["--perturbation", "mask", "--order", "morf"], "--perturbation, --order: how parts are removed"),
+        (["--perturbation", "mask"], "--perturbation: no metric here removes parts of the input"),
+        (["--order", "lerf"], "--order: no metric here removes parts"),
+        (["--grid", "tenths"], "--grid: no metric here removes parts"),
+        (["--level", "word"], "--level: no metric here removes parts"),
+        (["--perturbation", "mask", "--order", "morf"], "--perturbation, --order: no metric here removes parts"),
         (["--metrics", "aopc", "--perturbation", "black"], "unknown perturbation 'black'; known: delete, mask, pad"),
         (["--metrics", "aopc", "--level", "pixel"], "level='pixel' is not allowed; it must be one of token, word"),
-        (["--metrics", "aopc", "--k", "3"], "--k is how many of the highest tokens count as found in an answer"),
+        (["--metrics", "aopc", "--k", "3"], "--k is for the metric precision"),
         (["--ablation", "depth"], "whichtoken references build"),
         (["--attributions", "squad.json"], "squad.json: cannot tell what kind of file it is"),
         (["--train", "squad.json", "--ablation", "gamma"], "squad.json: cannot tell what kind of file it is"),
@@ -177,9 +177,9 @@ def test_a_model_of_the_other_task_is_refused(model: str, classifier: str, bench
         (["--data", "nowhere.json"], "there is no file nowhere.json"),
         (["--data", "odd.json"], "odd.json is not the JSON of questions and contexts"),
         (["--methods", "atcat"], "did you mean 'attcat'"),
-        (["--task", "pictures"], "which is --task qa, and --task pictures was given"),
-        (["--task", "images"], "which is --task qa, and --task images was given"),
-        (["--task", "texts", "--k", "3"], "which is --task qa, and --task texts was given"),
+        (["--task", "pictures"], "which is --task qa, not --task pictures"),
+        (["--task", "images"], "which is --task qa, not --task images"),
+        (["--task", "texts", "--k", "3"], "which is --task qa, not --task texts"),
     ],
 )
 def test_wrong_words_are_refused(words: list[str], message: str, bench: Call) -> None:
@@ -201,10 +201,12 @@ def test_answers_are_counted_for_questions_only(classifier: str, bench: Call) ->
     Path("texts.txt").write_text("it is slow\n", encoding="utf-8")
     code, out, err = bench("--k", "3", start=("--data", "texts.txt", "--model", classifier, "--min-tokens", "1"))
     assert (code, out) == (2, "")
-    assert "--k is how many of the highest tokens count as found in an answer; this measures none" in err
+    assert "--k is for the metric precision, which is not measured here" in err
 
 
-def test_curves_are_measured_where_a_metric_reads_them(model: str, bench: Call) -> None:
+def test_curves_are_measured_where_a_metric_reads_them(
+    model: str, bench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = [
         "--metrics",
         "aopc,log-odds,precision",
@@ -216,7 +218,9 @@ def test_curves_are_measured_where_a_metric_reads_them(model: str, bench: Call) 
         "twentieths",
     ]
     words += ["--level", "word", "--min-tokens", "5", "--methods", "attcat,gae", "--no-controls", "--k", "4"]
-    code, _, err = bench(*words, "--out", "out")
+    with monkeypatch.context() as patch:
+        leave_pictures_out(patch)  # once is enough: below
+        code, _, err = bench(*words, "--out", "out")
     assert code == 0, err
     how = wt.bench.protocol(
         metrics=("aopc", "log-odds", "precision"),
@@ -232,6 +236,7 @@ def test_curves_are_measured_where_a_metric_reads_them(model: str, bench: Call) 
     names = [column.name for column in table.columns]
     assert names[:3] == ["aopc mask lerf twentieths", "log-odds mask lerf twentieths", "precision@4"]
     assert bench("--protocol", "attcat", "--methods", "attcat", "--no-controls", "--out", "as-attcat")[0] == 0
+    assert Path("as-attcat", "curves.png").exists()
     assert "absolute-aopc pad morf ninths" in {column.name for column in wt.bench.read_table("as-attcat").columns}
 
 

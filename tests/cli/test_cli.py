@@ -1,14 +1,17 @@
 """The command line, as a user meets it: what it prints, what it writes, and how it fails."""
 
+import io
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.heads.corpus import CORPUS as PARSED
@@ -17,7 +20,7 @@ from tests.render.shown import FINE
 from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
-from whichtoken.catalogue import FILE, catalogue, described
+from whichtoken.catalogue import FILE, catalogue, describe_methods
 from whichtoken.cli.model import LIBRARIES
 from whichtoken.cli.outputs import Progress, Sink, until_stopped, write_results
 from whichtoken.cli.run import main
@@ -74,24 +77,31 @@ def started(*words: str, **changes: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["explain", "--help"], ["methods"], ["methods", "attcat"], ["metrics"]])
-def test_lists_and_help_do_not_import_torch(words: Sequence[str]) -> None:
-    code = f"""
+LIGHT = """
 import sys
 from whichtoken.cli.run import main
-try:
-    main({words!r})
-finally:
+for words in ["--help"], ["explain", "--help"], ["methods"], ["methods", "attcat"], ["metrics"]:
+    print(f"<{' '.join(words)}>")
+    try:
+        main(words)
+    except SystemExit as ending:
+        assert not ending.code, words
     heavy = [name for name in ("torch", "transformers", "numpy", "matplotlib") if name in sys.modules]
-    assert not heavy, heavy
+    assert not heavy, (words, heavy)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_lists_and_help_do_not_import_torch() -> None:
+    """In one process, in which nothing may import it: the first that did would be named."""
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    printed = re.split(r"^<.*>\n", done.stdout, flags=re.MULTILINE)[1:]
+    assert len(printed) == 5
+    assert all(page.strip() for page in printed)
 
 
 def test_the_catalogue_says_what_the_registry_says() -> None:
-    assert catalogue() == described(), f"{FILE.name} is out of date: make catalogue"
+    assert catalogue() == describe_methods(), f"{FILE.name} is out of date: make catalogue"
 
 
 def test_methods_lists_every_method_and_tells_more_about_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +130,7 @@ def test_explain_prints_the_label_the_words_and_a_legend(model: str, capsys: pyt
     share = words[0].score / max(abs(word.score) for word in words)
     assert f"{expected.label}  {expected.probability:.1%}" in out
     assert f"{words[0].text} {share:+.2f}" in out
-    assert "+ speaks for the label" in out
+    assert "+ supports the label" in out
     assert "\x1b" not in out  # a pipe gets no colours
     assert out.count("attcat") == out.count("gae") == 2
 
@@ -217,19 +227,53 @@ def test_a_file_is_read_by_column(
     assert [Attribution.from_json(line).texts for line in out.splitlines()] == [("very slow",), (" a rare film ",)]
 
 
-def test_standard_input_has_a_text_on_each_line(model: str) -> None:
+LINES = "very slow\n\nnaïve film\n"
+
+
+def test_standard_input_has_a_text_on_each_line(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES.encode()), encoding="latin-1"))
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="latin-1")
+    code, out, err = run(capsys, "explain", "-", "--model", model, "--method", "attcat", "--format", "jsonl")
+    assert (code, err) == (0, "")
+    assert [Attribution.from_json(line).texts for line in out.splitlines()] == [("very slow",), ("naïve film",)]
+
+
+@pytest.mark.slow  # a process that imports torch
+def test_standard_input_of_a_process_is_utf_8_whatever_python_thinks(model: str) -> None:
     options = ["--model", model, "--method", "attcat", "--format", "jsonl"]
-    done = started("explain", "-", *options, input="very slow\n\nnaïve film\n", env={"PYTHONIOENCODING": "latin-1"})
+    done = started("explain", "-", *options, input=LINES, env={"PYTHONIOENCODING": "latin-1"})
     assert done.returncode == 0, done.stderr
     assert [Attribution.from_json(line).texts for line in done.stdout.splitlines()] == [("very slow",), ("naïve film",)]
     assert done.stderr == ""  # nothing but results, and no bar where nobody looks
 
 
-def test_colours_follow_no_color(model: str) -> None:
+@pytest.fixture(scope="session")
+def saved(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Results for `show`, which writes them as `explain` does, but needs no torch: its processes start at once."""
+    path = tmp_path_factory.mktemp("saved") / "results.jsonl"
+    (result,) = wt.explain(wt.load(model), ["very slow film"], ["attcat"])
+    path.write_text(result["attcat"].to_json() + "\n", encoding="utf-8")
+    return str(path)
+
+
+COLOURS = {"FORCE_COLOR": "1", "COLORTERM": "truecolor", "TERM": "xterm-256color"}
+
+
+def test_colours_follow_no_color(
+    model: str, saved: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["explain", "very slow film", "--model", model, "--method", "attcat"]
-    colours = {"FORCE_COLOR": "1", "COLORTERM": "truecolor", "TERM": "xterm-256color"}
-    assert "\x1b[38;2" in started(*words, env=colours).stdout
-    assert "38;2" not in started(*words, env={**colours, "NO_COLOR": "1"}).stdout
+    for name, value in COLOURS.items():
+        monkeypatch.setenv(name, value)
+    coloured = run(capsys, *words)[1]
+    assert "\x1b[38;2" in coloured
+    assert started("show", saved).stdout == coloured  # in a process of its own
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = run(capsys, *words)[1]
+    assert "38;2" not in plain
+    assert started("show", saved).stdout == plain
 
 
 def test_compare_ranks_methods_by_their_deletion_score(
@@ -391,23 +435,27 @@ FILES = {
 }
 # Words after `explain`, exit code, what is said.
 FAILURES: dict[str, tuple[list[str], int, str]] = {
-    "no text": ([], 2, "give texts, or - for standard input, or --file FILE"),
-    "text and file": (["very slow", "--file", "fine.csv"], 2, "one of them"),
+    "no text": ([], 2, "give either texts, or - for standard input, or --file FILE"),
+    "text and file": (["very slow", "--file", "fine.csv"], 2, "give either texts, or"),
     "empty text": ([" "], 2, "text 1 has an empty text"),
     "missing file": (["--file", "nowhere.csv"], 2, "there is no file nowhere.csv"),
     "empty file": (["--file", "empty.csv"], 2, "empty.csv has no texts"),
     "only a header": (["--file", "header.csv"], 2, "header.csv has no texts"),
-    "missing column": (["--file", "fine.csv", "--column", "review"], 2, "no column 'review'; there are text, label"),
+    "missing column": (
+        ["--file", "fine.csv", "--column", "review"],
+        2,
+        "no column 'review'; the columns are text, label",
+    ),
     "column of no file": (["slow", "--column", "review"], 2, "--column names a column of --file"),
     "pair of a file": (["--file", "fine.csv", "--pair", "slow"], 2, "--pair is the second text of one pair"),
     "bad encoding": (["--file", "latin.csv"], 2, "latin.csv, line 3 is not UTF-8: b'caf"),
     "binary file": (["--file", "binary.csv"], 2, "binary.csv, line 1 is not UTF-8"),
-    "zero bytes": (["--file", "zero.csv"], 2, "zero.csv, line 2 has a zero byte: this is no text file"),
+    "zero bytes": (["--file", "zero.csv"], 2, "zero.csv, line 2 has a zero byte: this is not a text file"),
     "blank row": (["--file", "blank.csv"], 2, "blank.csv, row 3 has an empty text"),
     "broken row": (["--file", "broken.jsonl"], 2, "broken.jsonl, line 2 is not JSON"),
     "unknown kind of file": (["--file", "x.docx"], 2, "cannot tell what kind of file it is"),
     "unknown method": (["slow", "--method", "atcat"], 2, "unknown method 'atcat'; did you mean 'attcat'?"),
-    "no method": (["slow", "--method", ","], 2, "names of methods, separated by commas"),
+    "no method": (["slow", "--method", ","], 2, "method names, separated by commas"),
     "unknown preset": (["slow", "--method", "attcat@x"], 2, "unknown preset of attcat 'x'"),
     "empty preset": (["slow", "--method", "attcat@"], 2, "unknown preset of attcat ''"),
     "unknown setting": (["slow", "--method", "attcat", "-o", "axes=key"], 2, "unknown setting of attcat 'axes'"),
@@ -420,13 +468,13 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "unknown ending": (["slow", "--out", "x.docx"], 2, "cannot tell the format"),
     "no folder": (["slow", "--out", "no/x.html"], 2, "there is no folder no"),
     "out is a folder": (["slow", "--format", "html", "--out", "."], 2, "is a folder"),
-    "figure to a pipe": (["slow", "--format", "figure"], 2, "a figure goes into a file"),
+    "figure to a pipe": (["slow", "--format", "figure"], 2, "a figure needs a file"),
     "two texts in a figure": (["slow", "rare", "--out", "x.png"], 2, "a figure shows one text"),
     "no references": (["slow", "--method", "contrast-cat"], 2, "whichtoken references build TEXTS.csv --model "),
     "no library": (
         ["slow", "--references", "none"],
         2,
-        "there is no folder none; whichtoken references build makes it",
+        "there is no folder none; create it with whichtoken references build",
     ),
     "no heads": (["slow", "--method", "mask-lrp"], 2, "whichtoken heads build --conllu FILE --model "),
     "heads as a setting": (["slow", "--method", "mask-lrp", "-o", "heads=x"], 2, "on the command line, --heads FILE"),
@@ -435,7 +483,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "no head mask": (
         ["slow", "--heads", "none.json"],
         2,
-        "there is no file none.json; whichtoken heads build makes it",
+        "there is no file none.json; create it with whichtoken heads build",
     ),
     "a head mask that is none": (["slow", "--heads", "fine.csv"], 1, "fine.csv cannot be read: expected JSON, found"),
     "standard input and more": (["-", "slow"], 2, "- stands for all of standard input"),
@@ -445,7 +493,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "out is the input": (
         ["--file", "fine.csv", "--format", "jsonl", "--out", "fine.csv"],
         2,
-        "is the file of the texts",
+        "is also an input file",
     ),
     "unknown model": (["slow", "--model", "./no-model"], 2, "there is no folder ./no-model"),
 }
@@ -481,13 +529,15 @@ def test_an_unsupported_model_has_its_own_exit_code(tmp_path: Path, capsys: pyte
     assert "fine-tune it as a classifier first" in err
 
 
-def test_debug_shows_the_traceback_wherever_it_stands() -> None:
+def test_debug_shows_the_traceback_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--debug", "explain", " "], ["explain", " ", "--debug"]):
         done = started(*words)
         assert done.returncode == 1
         assert "Traceback" in done.stderr
         assert "BadInput" in done.stderr
-    assert "give texts" not in started("explain", "--model", "./none", "--", "--debug").stderr  # here it is a text
+    code, _, err = run(capsys, "explain", "--model", "./none", "--", "--debug")  # here it is a text
+    assert code == 2
+    assert "there is no folder ./none" in err
 
 
 def test_errors_do_not_carry_escapes_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -500,10 +550,16 @@ def test_ctrl_c_keeps_the_finished_rows_of_a_file_job(model: str, tmp_path: Path
     (tmp_path / "many.csv").write_text("text\n" + "very slow film\n" * rows, encoding="utf-8")
     words = ["explain", "--file", "many.csv", "--model", model, "--method", "attcat", "--out", "done.jsonl"]
     job = subprocess.Popen(
-        [sys.executable, "-m", "whichtoken", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "whichtoken", *words],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+        stderr=subprocess.PIPE,
+        text=True,
     )
     parts: list[Path] = []
     while not parts and job.poll() is None:  # until the first rows are in the file beside the final one
+        with suppress(subprocess.TimeoutExpired):
+            job.wait(0.01)
         parts = [path for path in tmp_path.glob(".done.jsonl.*") if path.stat().st_size]
     job.send_signal(signal.SIGINT)
     _, err = job.communicate(timeout=120)
@@ -528,12 +584,13 @@ def test_ctrl_c_while_a_row_is_written_waits_until_it_is() -> None:
 
 
 @pytest.mark.parametrize("form", ["terminal", "jsonl"])
-def test_a_closed_pipe_is_no_crash(form: str, model: str) -> None:
+@pytest.mark.parametrize("command", ["show", pytest.param("explain", marks=pytest.mark.slow)])  # it imports torch
+def test_a_closed_pipe_is_no_crash(command: str, form: str, model: str, saved: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    words = ["explain", "very slow", "--model", model, "--method", "attcat", "--format", form]
-    command = [sys.executable, "-m", "whichtoken", *words]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    words = [saved] if command == "show" else ["very slow", "--model", model, "--method", "attcat"]
+    whole = [sys.executable, "-m", "whichtoken", command, *words, "--format", form]
+    done = subprocess.run(whole, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -584,10 +641,14 @@ def test_saved_texts_may_hold_other_line_ends(model: str, tmp_path: Path, capsys
         (["references", "show", "nowhere"], 1, "nowhere"),
         (["heads", "show", "nowhere.json"], 1, "nowhere.json cannot be read"),
         (["heads", "show", "other.jsonl"], 1, "other.jsonl: expected the JSON of one HeadMask, schema 1; found None"),
-        (["heads", "build", "--out", "x"], 2, "give --conllu FILE, more than once if wanted, or --text FILE"),
-        (["heads", "build", "--conllu", "a", "--text", "b", "--out", "x"], 2, "one of them"),
+        (["heads", "build", "--out", "x"], 2, "give either --conllu FILE (repeatable) or --text FILE"),
+        (["heads", "build", "--conllu", "a", "--text", "b", "--out", "x"], 2, "give either --conllu FILE"),
         (["heads", "build", "--conllu", "nowhere", "--out", "x"], 2, "there is no file nowhere"),
-        (["heads", "build", "--conllu", "other.jsonl", "--out", "x"], 2, "other.jsonl, line 1 has 1 columns"),
+        (
+            ["heads", "build", "--conllu", "other.jsonl", "--out", "x"],
+            2,
+            "other.jsonl, line 1 has 1 tab-separated columns",
+        ),
         (["heads", "build", "--conllu", "other.jsonl", "--out", "no/x"], 2, "there is no folder no"),
         (["heads", "build", "--conllu", "other.jsonl", "--pipeline", "p", "--out", "x"], 2, "--pipeline parses --text"),
         (["heads", "build", "--text", "other.jsonl", "--pipeline", "p", "--out", "x"], 2, "no spaCy pipeline 'p'"),

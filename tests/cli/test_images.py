@@ -115,17 +115,17 @@ def test_what_is_wrong_is_one_line(
     bad = str(tmp_path / "text.png")
     on_model = ["--model", model, "--method", "gae"]
     calls = [
-        (["--image", files[0], "a text", *on_model], "--image was given, and texts too"),
+        (["--image", files[0], "a text", *on_model], "--image cannot be combined with other inputs"),
         (["--image", "nowhere.png", *on_model], "there is no file nowhere.png"),
         (["--image", str(tmp_path), *on_model], f"there is no file {tmp_path}"),
         (["--image", bad, *on_model], f"{bad} cannot be read as an image"),
-        (["--image", files[0], *on_model, "--out", files[0]], "is the file of the texts or of an image"),
+        (["--image", files[0], *on_model, "--out", files[0]], "is also an input file"),
         (["--image", files[0], *on_model, "--out", str(tmp_path / "a.tex")], "LaTeX shows words"),
         (["--image", files[0], *on_model, "--how", "cubic"], "how='cubic' is not allowed"),
         (["--image", files[0], "--model", model, "--method", "mask-lrp"], "mask-lrp cannot explain images: its heads"),
         ([*["--image", files[0]] * 25, *on_model, "--out", str(tmp_path / "a.pdf")], "up to 24 images"),
         (["a text", *on_model], "classifies images; give images=[...], or --image FILE"),
-        (["a text", "--model", model, "--method", "auto"], "texts were given, and"),
+        (["a text", "--model", model, "--method", "auto"], "texts were given, but"),
     ]
     before = Path(files[0]).read_bytes()
     for words, reason in calls:
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_one_line(
 def test_the_default_model_reads_texts(capsys: pytest.CaptureFixture[str], files: Sequence[str]) -> None:
     code, _, err = run(capsys, "explain", "--image", files[0], "--method", "gae")
     assert code == 2
-    assert "images were given, and whichtoken-default classifies texts; give texts" in err
+    assert "images were given, but whichtoken-default classifies texts; give texts" in err
 
 
 def test_compare_blackens_patches(
@@ -164,10 +164,10 @@ def test_compare_blackens_patches(
     assert drops == sorted(drops, reverse=True)
     code, _, err = run(capsys, *words, "a text")
     assert code == 2
-    assert "--image was given, and texts too" in err
+    assert "--image cannot be combined with other inputs" in err
     code, _, err = run(capsys, "compare", "--image", files[0], "--methods", "gae")
     assert code == 2
-    assert "images were given, and whichtoken-default classifies texts" in err
+    assert "images were given, but whichtoken-default classifies texts" in err
 
 
 def test_auto_chooses_by_what_methods_do_on_images(

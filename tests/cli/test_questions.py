@@ -42,7 +42,7 @@ def test_the_target_is_an_answer(answers: str, capsys: pytest.CaptureFixture[str
     assert json.loads(out)[0]["label"] == "the music"
     code, _, err = run(capsys, *words, "--target", "rhubarb")
     assert code == 2
-    assert "the question: the context does not hold the answer 'rhubarb'" in err
+    assert "the question: the context does not contain the answer 'rhubarb'" in err
 
 
 def test_a_context_is_read_from_standard_input(
@@ -117,16 +117,16 @@ def test_what_is_wrong_is_said(answers: str, model: str, capsys: pytest.CaptureF
     for words, said in (
         (("explain", "--question", "Who?"), "--context is missing"),
         (("explain", "--context", "It is."), "--question is missing"),
-        ((*ASKED, "a text"), "--question was given, and texts too"),
-        ((*ASKED, "--model", model), f"question was given, and {model} classifies texts"),
+        ((*ASKED, "a text"), "--question cannot be combined with other inputs"),
+        ((*ASKED, "--model", model), f"question was given, but {model} classifies texts"),
         ((*ASKED, "--target", "slow", "--against", "music"), "--against compares two labels"),
         (("explain", "a text", "--model", answers), "text 1 is one text"),
         (("explain", "--question", " ", "--context", "It is."), "the question has an empty text"),
-        (("compare", *ASKED[1:], "a text", "--model", answers), "--question was given, and texts too"),
+        (("compare", *ASKED[1:], "a text", "--model", answers), "--question cannot be combined with other inputs"),
         (("compare", *ASKED[1:], "--target", "slow", "--against", "music"), "--against compares two labels"),
-        (("compare", *ASKED[1:], "--model", model, "--methods", "gae"), f"question was given, and {model} classifies"),
+        (("compare", *ASKED[1:], "--model", model, "--methods", "gae"), f"question was given, but {model} classifies"),
         (("compare", "a text", "--model", answers, "--methods", "gae"), "text 1 is one text"),
-        (("compare", "--model", answers), "give a TEXT, or --image FILE, or --question Q --context C"),
+        (("compare", "--model", answers), "give one of TEXT, --image FILE, or --question Q --context C"),
     ):
         code, out, err = run(capsys, *words)
         assert (code, out) == (2, ""), words

@@ -97,13 +97,13 @@ def test_what_does_not_belong_together_is_refused(subject_of: SubjectOf) -> None
         opened([attribution, replace(attribution, texts=("other",))], LogitCache(subject))
     with pytest.raises(UsageError, match="different inputs or targets"):
         opened([attribution, replace(attribution, target=wt.Contrast(1, 2))], LogitCache(subject))
-    with pytest.raises(UsageError, match="of another model than tiny bert"):
+    with pytest.raises(UsageError, match="explain another model than tiny bert"):
         degrade(subject_of("bert", labels=2), [attribution])
-    with pytest.raises(UsageError, match="other tokens than tiny bert reads at once"):
+    with pytest.raises(UsageError, match="tokens are not those that tiny bert reads in one pass"):
         degrade(subject, [replace(attribution, tokens=attribution.tokens[::-1])])
     with pytest.raises(UsageError, match="unknown label 'funny'; known: contradiction, entailment, neutral"):
         degrade(subject, [replace(attribution, target=wt.Class("funny"))])
-    with pytest.raises(BadSetting, match="the most relevant first"):
+    with pytest.raises(BadSetting, match="most relevant first"):
         degrade(subject, [attribution], order="best")  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="level='letter'"):
         degrade(subject, [attribution], level="letter")

@@ -13,7 +13,7 @@ from tests.tiny import MAX_TOKENS, model_of, wordpiece
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting, LibraryMismatch, NotFinite, UnknownName, UsageError
 from whichtoken.heads import _build as heads
-from whichtoken.heads._build import strongest
+from whichtoken.heads._build import strongest_keys
 from whichtoken.heads.sentence import Parsed, Sentence
 
 SubjectOf = Callable[..., wt.Subject]
@@ -81,9 +81,9 @@ def test_batches_and_padding_change_nothing(kind: str, subject_of: SubjectOf, mo
 
 def test_equal_attention_points_to_the_first() -> None:
     attention = torch.tensor([[[[0.2, 0.3, 0.3 + 1e-9, 0.2], [0.1, 0.2, 0.3, 0.4]]]], dtype=torch.float64)
-    assert strongest(attention).tolist() == [[[1, 3]]]
+    assert strongest_keys(attention).tolist() == [[[1, 3]]]
     with pytest.raises(NotFinite):
-        strongest(torch.full((1, 1, 1, 1), float("nan")))
+        strongest_keys(torch.full((1, 1, 1, 1), float("nan")))
 
 
 def test_a_sentence_over_the_limit_is_cut_and_counted(subject_of: SubjectOf) -> None:
@@ -125,7 +125,7 @@ def test_a_mask_belongs_to_its_model(subject_of: SubjectOf, tmp_path: Path) -> N
     other = wt.Subject(model_of("bert", labels=2), wordpiece())
     for changed in (mask, wt.heads.random_mask(mask), wt.heads.corrupt_mask(mask, 0.5)):
         assert subject_of("bert").with_heads(changed).heads == changed
-        with pytest.raises(LibraryMismatch, match="this head mask was made for tiny bert"):
+        with pytest.raises(LibraryMismatch, match="this head mask was built for tiny bert"):
             other.with_heads(changed)
     with pytest.raises(LibraryMismatch):
         wt.heads.load(wt.heads.save(mask, tmp_path / "h.json"), other)
@@ -145,7 +145,7 @@ def test_a_model_without_a_head_that_qualifies_has_an_empty_mask(subject_of: Sub
     ("sentences", "settings", "error", "message"),
     [
         ([], {}, BadInput, "there is no sentence"),
-        (["It won."], {}, BadInput, "is no parsed sentence"),
+        (["It won."], {}, BadInput, "is not a parsed sentence"),
         (7, {}, BadInput, "sentences is a int"),
         ("nowhere.conllu", {}, BadInput, "there is no file nowhere.conllu"),
         (CORPUS, {"syntactic": -1}, BadSetting, "syntactic=-1 is not allowed; it must be at least 0"),

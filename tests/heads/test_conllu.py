@@ -89,13 +89,13 @@ def test_several_files_follow_one_another(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         (["1 Dogs 2 nsubj", "3 bark 0 root"], "line 2: found word '3', expected word 2"),
-        (["1 Dogs 2 nsubj"], "line 1: head '2' is none of the words, 0 to 1"),
-        (["1 Dogs x nsubj"], "line 1: head 'x' is none of the words"),
+        (["1 Dogs 2 nsubj"], "line 1: head '2' is not one of the words, 0 to 1"),
+        (["1 Dogs x nsubj"], "line 1: head 'x' is not one of the words"),
         (["1 Dogs 1 nsubj"], "word 1 depends on word 1"),
-        (["# text = Cats", "1 Dogs 0 root"], "line 2: the text goes on with 'Cats', not with 'Dogs'"),
-        (["1-2 don't _ _", "1 do 0 root"], "line 1: words 1 to 2 are not all there"),
-        (["1 a 0 root", "1-2 b _ _"], "line 2: words 1-2 are not the ones that follow word 1"),
-        (["1-2 ab _ _", "1-2 ab _ _"], "line 2: words 1-2 are not"),
+        (["# text = Cats", "1 Dogs 0 root"], "line 2: the text continues with 'Cats', not with 'Dogs'"),
+        (["1-2 don't _ _", "1 do 0 root"], "line 1: words 1 to 2 are not all present"),
+        (["1 a 0 root", "1-2 b _ _"], "line 2: words 1-2 do not follow word 1"),
+        (["1-2 ab _ _", "1-2 ab _ _"], "line 2: words 1-2 do not"),
         (["1-2 ab _ _"], "line 1: this sentence has no words"),
         (["one Dogs 0 root"], "line 1: found word 'one'"),
         (["1  0 root"], "line 1: word 1 has no form"),
@@ -112,7 +112,7 @@ def test_bad_sentences_are_named_by_file_and_line(lines: list[str], message: str
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"1 Dogs\n", "line 1 has 1 columns parted by tabs; CoNLL-U has 10"),
+        (b"1 Dogs\n", "line 1 has 1 tab-separated columns; CoNLL-U has 10"),
         (b"\n\n# caf\xe9\n", "line 3 is not UTF-8"),
         (b"1\0\n", "line 1 has a zero byte"),
         (b"", "has no sentence in CoNLL-U format"),
@@ -127,5 +127,5 @@ def test_files_that_are_something_else_are_refused(content: bytes, message: str,
 def test_a_missing_file_is_missed_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no file"):
         wt.heads.read_conllu(tmp_path / "nowhere.conllu")
-    with pytest.raises(BadInput, match="a list is no path"):
+    with pytest.raises(BadInput, match="a list is not a path"):
         wt.heads.read_conllu([tmp_path])  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from tests.heads.corpus import CORPUS, MUSIC, SHORT, SLOW, sentence
 
 from whichtoken.heads import HeadRule, Sentence
-from whichtoken.heads.count import HeadCounts, Pointers, align, kept
+from whichtoken.heads.count import HeadCounts, Pointers, align, restrict_to_window
 from whichtoken.words import Span
 
 LAYERS, HEADS = 2, 3
@@ -51,7 +51,7 @@ def test_the_space_before_a_byte_level_token_is_no_part_of_a_word_before() -> No
 
 
 def test_words_with_a_token_outside_the_window_are_cut_off() -> None:
-    assert kept([(1,), (2, 3), (), (4,)], [0, 1, 2, 4, 7]) == [(1,), (), (), (3,)]
+    assert restrict_to_window([(1,), (2, 3), (), (4,)], [0, 1, 2, 4, 7]) == [(1,), (), (), (3,)]
 
 
 def pointers_of(corpus: Sequence[Sentence], seed: int = 0) -> list[Pointers]:

@@ -117,7 +117,7 @@ def test_a_seed_is_a_number() -> None:
 
 def test_a_mask_of_another_model_does_not_fit() -> None:
     wide().check_model("wide", "sha256:abc", 6, 12)
-    with pytest.raises(LibraryMismatch, match="made for wide, revision sha256:abc; found other"):
+    with pytest.raises(LibraryMismatch, match="built for wide, revision sha256:abc; other is revision"):
         wide().check_model("other", "sha256:abd", 6, 12)
     with pytest.raises(LibraryMismatch, match="6 layers of 12 heads; other has 12 of 12"):
         wide().check_model("other", "sha256:abc", 12, 12)
@@ -146,14 +146,14 @@ BREAKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda d: d["positional"][0].__setitem__(0, 0.5),
         r"HeadMask: positional\[0\]\[0\] is 0.5; expected a valid integer",
     ),
-    "short layer": (lambda d: d["added"][1].pop(), "added has not one value for each of 2 x 3 heads"),
-    "no layers": (lambda d: d.update(syntactic=[]), "syntactic has not one value for each of 0 x 0 heads"),
+    "short layer": (lambda d: d["added"][1].pop(), "added must have one value for each of 2 x 3 heads"),
+    "no layers": (lambda d: d.update(syntactic=[]), "syntactic must have one value for each of 0 x 0 heads"),
     "rule": (lambda d: d["rule"].pop("syntactic"), "HeadMask: rule.syntactic is missing"),
     "rule's type": (lambda d: d.update(rule=3), "HeadMask: rule is 3; expected an object"),
     "statistics": (lambda d: d["statistics"].pop("n_words"), "HeadMask: statistics.n_words is missing"),
     "relations": (lambda d: d["statistics"].update(relations=7), "relations is 7; expected a valid array"),
     "a relation": (lambda d: d["statistics"]["relations"][0].pop("name"), r"relations\[0\]\.name is missing"),
-    "shares": (lambda d: d["statistics"]["relations"][0]["shares"].pop(), "shares of nsubj has not one value"),
+    "shares": (lambda d: d["statistics"]["relations"][0]["shares"].pop(), "shares of nsubj must have one value"),
 }
 
 

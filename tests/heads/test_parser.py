@@ -59,7 +59,7 @@ def test_white_space_is_no_word_and_pairs_are_two_texts(nlp: Any, tmp_path: Path
 
 
 def test_what_cannot_parse_is_refused(nlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadSetting, match="gives no dependencies"):
+    with pytest.raises(BadSetting, match="returns no dependencies"):
         list(wt.heads.parse_texts(["It won."], spacy.blank("en")))
     with pytest.raises(BadSetting, match="pipeline=7 is not allowed"):
         wt.heads.parse_texts(["It won."], 7)
@@ -67,7 +67,7 @@ def test_what_cannot_parse_is_refused(nlp: Any, monkeypatch: pytest.MonkeyPatch)
         list(wt.heads.parse_texts([], nlp))
     with pytest.raises(BadInput, match="row 1 has an empty text"):
         list(wt.heads.parse_texts(["It won.", " "], nlp))
-    with pytest.raises(UsageError, match="no spaCy pipeline 'xx_none'; get one: python -m spacy download"):
+    with pytest.raises(UsageError, match="no spaCy pipeline 'xx_none'; install one: python -m spacy download"):
         wt.heads.parse_texts(["It won."], "xx_none")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(UsageError, match=r"pip install 'whichtoken\[syntax\]'"):

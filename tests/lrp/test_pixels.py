@@ -13,7 +13,7 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, Trace, needs
 from whichtoken.errors import UsageError
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet
-from whichtoken.lrp.pixels import embedded
+from whichtoken.lrp.pixels import embed_pixels
 from whichtoken.models import Batch, ModelProbe, capture
 
 Array = NDArray[np.float64]
@@ -112,7 +112,7 @@ def test_embeddings_pass_through_bit_for_bit() -> None:
     """Also where adding positions to tokens again would be rounded."""
     convolution, pixels = torch.nn.Conv2d(3, 8, 4, 4).double().requires_grad_(False), 1e3 * images(2)
     given = torch.randn(2, 10, 8, dtype=torch.float64)
-    _, found = embedded(pixels, convolution, convolution(pixels), torch.ones(1, 1, 8, dtype=torch.float64), given)
+    _, found = embed_pixels(pixels, convolution, convolution(pixels), torch.ones(1, 1, 8, dtype=torch.float64), given)
     assert torch.equal(found, given)
 
 
@@ -155,11 +155,11 @@ def test_what_there_is_no_rule_for_is_refused() -> None:
         with pytest.raises(UsageError, match=f"under {rules.name}, which carries a gradient"):
             traced(subject, batch, rules, "pixels")
     for wrong in (needs("pixels"), needs("", "pixels")):
-        with pytest.raises(UsageError, match="pixels was asked for as a value or a gradient"):
+        with pytest.raises(UsageError, match="pixels were requested as a value or a gradient"):
             capture(subject, batch, lambda logits: class_goal(subject, torch.tensor([0, 0])), wrong)
     wanted = Needs(relevance=frozenset({(C21, Site.PIXELS)}))
     probe = ModelProbe(subject, batch, class_goal(subject, torch.tensor([0, 0])))
-    with pytest.raises(UsageError, match="other embeddings than the image has"):
+    with pytest.raises(UsageError, match="requested together with replaced embeddings"):
         probe.trace(torch.zeros(2, 10, 24, dtype=torch.float64), wanted)
 
 

@@ -20,7 +20,8 @@ from whichtoken.models import Batch, ModelProbe, capture, window_row
 TEXTS = ["The actors were wonderful, but naïve.", "dull"]
 EVERY = [*sorted(KINDS), *IMAGE_KINDS]
 each_kind = pytest.mark.parametrize("kind", EVERY)
-each_rules = pytest.mark.parametrize("rules", [C21, ORIG, CP_LRP, ATTN_LRP], ids=lambda rules: rules.name)
+# One of each family: relevance that is handed back by shares, and gradients under changed rules.
+each_rules = pytest.mark.parametrize("rules", [C21, ATTN_LRP], ids=lambda rules: rules.name)
 
 
 @cache
@@ -177,10 +178,13 @@ def test_cp_lrp_without_biases_sums_to_the_logit(kind: str) -> None:
     assert trace.target.abs().min() > 0.1
 
 
+def test_with_every_rule_the_bare_engine_conserves() -> None:
+    assert [name for name in EVERY if not _conserves(name, C21)] == []
+
+
 @pytest.mark.parametrize("kind", sorted(C21.rules))
 def test_each_rule_is_missed_somewhere(kind: str) -> None:
     """Without it an architecture is refused; and where it is let pass, its relevance no longer sums to the seed."""
-    assert all(_conserves(name, C21) for name in EVERY)
     missed = [name for name in EVERY if not _conserves(name, C21.without(kind))]
     assert missed, f"nothing needs the rule for {kind}"
     with pytest.raises(RuleGap, match=f"c21 without {kind} has no rule for"):
@@ -188,7 +192,7 @@ def test_each_rule_is_missed_somewhere(kind: str) -> None:
 
 
 @each_kind
-@pytest.mark.parametrize("name", ["full-lrp", "partial-lrp", "attn-lrp"])
+@pytest.mark.parametrize("name", ["full-lrp", "attn-lrp"])
 def test_a_contrast_is_the_difference_of_its_classes(kind: str, name: str) -> None:
     """Although its relevance may sum to 0, which rules that conserve would scale to nothing."""
     method = wt.method(name)

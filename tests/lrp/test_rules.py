@@ -124,7 +124,7 @@ def test_multiply_gives_half_to_each_and_all_to_one() -> None:
     ("rule", "operation"),
     [
         (rules.divide_by_constant, torch.div),
-        (rules.ordinary_by_constant, torch.div),
+        (rules.gradient_by_constant, torch.div),
         (rules.gate_constant, torch.mul),
     ],
 )
@@ -155,9 +155,9 @@ def test_total_of_everything() -> None:
 @pytest.mark.parametrize(
     "operation", [torch.tanh, functional.gelu, lambda x: x.softmax(-1), lambda x: functional.layer_norm(x, (4,))]
 )
-def test_unchanged(operation: Callable[..., Tensor]) -> None:
+def test_identity(operation: Callable[..., Tensor]) -> None:
     x, relevance = leaf(random(3, 4)), random(3, 4, seed=1)
-    y = rules.unchanged(operation, x)
+    y = rules.identity(operation, x)
     assert same(y, operation(x))
     assert same(back(y, relevance, x)[0], relevance)
 
@@ -203,17 +203,17 @@ def test_rms_norm_has_a_constant_root_mean_square() -> None:
         assert float(found[n, i]) == pytest.approx(by_hand)
 
 
-def test_halved() -> None:
+def test_half_gradient() -> None:
     a, b, grad = leaf(random(3, 4)), leaf(random(4, 5, seed=1)), random(3, 5, seed=2)
-    of_a, of_b = back(rules.halved(torch.matmul, a, b), grad, a, b)
+    of_a, of_b = back(rules.half_gradient(torch.matmul, a, b), grad, a, b)
     assert same(of_a, 0.5 * grad @ b.detach().T)
     assert same(of_b, 0.5 * a.detach().T @ grad)
-    assert same(back(rules.halved(torch.matmul, a, b.detach()), grad, a)[0], grad @ b.detach().T)
+    assert same(back(rules.half_gradient(torch.matmul, a, b.detach()), grad, a)[0], grad @ b.detach().T)
 
 
 def test_the_gate_is_what_an_activation_function_returned() -> None:
     x, up, grad = leaf(random(3)), leaf(random(3, seed=1)), random(3, seed=2)
-    for rule in (rules.ratio, rules.activated):
+    for rule in (rules.ratio, rules.mark_activated):
         for order in (1, -1):
             pair = [rule(functional.silu, x), up][::order]
             y = rules.gate_constant(torch.mul, *pair)
@@ -226,7 +226,7 @@ def test_in_place() -> None:
     a, b, relevance = leaf(random(2, 3)), leaf(random(2, 3, seed=1)), random(2, 3, seed=2)
     expected = back(rules.add(torch.add, a, b), relevance, a, b)
     x = a * 1
-    y = rules.in_place(rules.add, torch.add, x, b)
+    y = rules.apply_in_place(rules.add, torch.add, x, b)
     assert y is x
     assert same(x, a + b)
     for found, wanted in zip(back(x, relevance, a, b), expected, strict=True):

@@ -470,7 +470,7 @@ def test_a_class_without_references_is_named() -> None:
 def test_layers_that_were_not_stored_are_named() -> None:
     subject = with_references(wt.Subject(model_of("bert"), KINDS["bert"].tokenizer()), layers="inputs")
     assert wt.explain(subject, [TEXT], ["contrast-cat"], target=CLASS)
-    with pytest.raises(LibraryMismatch, match=r"holds hidden states 0 to 2, the method reads 1 to 3; .*layers='all'"):
+    with pytest.raises(LibraryMismatch, match=r"has hidden states 0 to 2, but the method reads 1 to 3; .*layers='all'"):
         wt.explain(subject, [TEXT], ["contrast-cat@paper"], target=CLASS)
 
 

@@ -29,7 +29,7 @@ from whichtoken.heads import HeadMask, HeadRule
 from whichtoken.lrp import C21, ORIG, Gates, RuleSet
 from whichtoken.lrp.mode import _Rules
 from whichtoken.methods.alti import contributions
-from whichtoken.methods.mask_lrp import _unmasked
+from whichtoken.methods.mask_lrp import _unmask_attention
 from whichtoken.models import ModelProbe, attention, capture
 from whichtoken.reproduce.pixels import patch_scores
 
@@ -217,7 +217,7 @@ def test_mask_lrp_as_its_authors_compute_it(key: str) -> None:
     gates = Gates((tuple(tuple(int(flag) for flag in layer) for layer in MASKS[key].tolist()),), conserve=False)
     rules = RuleSet(C21.name, C21.carries, C21.rules, gates)
     trace = traced(method.needs, label=2)
-    found = torch.cat(_unmasked(trace, relevance_of(rules, Site.CONTEXT, label=2)))
+    found = torch.cat(_unmask_attention(trace, relevance_of(rules, Site.CONTEXT, label=2)))
     assert close(found, RELEVANCE[f"masklrp.cam_{key}"])
 
 

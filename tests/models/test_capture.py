@@ -145,7 +145,7 @@ def test_a_model_whose_attention_cannot_be_seen_is_refused() -> None:
     skipped = model.bert.encoder.layer[1].attention
     skipped.forward = lambda hidden, *args, **kwargs: (hidden, None)
     for wanted in (ALL, needs("hidden", hide_special=True)):
-        with pytest.raises(UnsupportedModel, match="the attention of 2 blocks was intercepted, of 3 expected"):
+        with pytest.raises(UnsupportedModel, match="the attention of 2 blocks was intercepted, expected 3"):
             capture(subject, batch_of(subject, TEXTS), second(subject), wanted)
 
 
@@ -153,7 +153,7 @@ def test_a_model_that_ignores_the_attention_implementation_is_refused(monkeypatc
     """Transformers only logs for classes that are not written in a file."""
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     monkeypatch.setattr(subject.model, "set_attn_implementation", lambda name: None)
-    with pytest.raises(UnsupportedModel, match="does not let its attention implementation be set"):
+    with pytest.raises(UnsupportedModel, match="does not allow its attention implementation to be changed"):
         capture(subject, batch_of(subject, TEXTS), second(subject), needs("hidden", hide_special=True))
 
 

@@ -19,7 +19,7 @@ def row(*ids: int) -> Row:
 
 
 def test_each_sequence_is_read_once_and_what_is_read_keeps_its_order(subject_of: SubjectOf) -> None:
-    subject = subject_of("bert").twinned()
+    subject = subject_of("bert").with_twin()
     cache, rows = LogitCache(subject), [row(7), row(8, 9, 10), row(7), row(11, 12)]
     goal = class_goal(subject, [0, 1, 2, 0])
     read: list[int] = []

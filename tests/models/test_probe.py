@@ -80,7 +80,7 @@ def test_token_types_stay_with_their_tokens(subject_of: SubjectOf) -> None:
 
 
 def test_each_distinct_sequence_is_evaluated_once(subject_of: SubjectOf) -> None:
-    subject = subject_of("bert").twinned()
+    subject = subject_of("bert").with_twin()
     probe = probe_of(subject, ["slow slow slow slow"])
     n = probe.batch.ids.shape[1]
     patterns = torch.ones(1, n + 3, n, dtype=torch.bool)
@@ -100,7 +100,7 @@ def test_each_distinct_sequence_is_evaluated_once(subject_of: SubjectOf) -> None
 
 def test_no_gradients_and_fused_attention(subject_of: SubjectOf) -> None:
     subject = wt.Subject(model_of("bert", "eager"), KINDS["bert"].tokenizer())
-    twin = subject.twinned()
+    twin = subject.with_twin()
     probe = probe_of(twin, TEXTS)
     seen: list[tuple[bool, str]] = []
 
@@ -117,7 +117,7 @@ def test_no_gradients_and_fused_attention(subject_of: SubjectOf) -> None:
 def test_batches_are_sorted_by_length_and_keep_the_budget(
     subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subject = subject_of("bert").twinned()
+    subject = subject_of("bert").with_twin()
     probe = probe_of(subject, TEXTS)
     patterns = random_patterns(probe, 12)
     expected = probe.keep(patterns)
@@ -164,7 +164,7 @@ def test_a_contrast_has_the_probability_of_one_of_the_two(subject_of: SubjectOf)
 
 
 def test_a_tokenizer_without_the_wanted_token_is_named(subject_of: SubjectOf) -> None:
-    with pytest.raises(UnsupportedModel, match="tiny gpt2 has no mask token to replace words by"):
+    with pytest.raises(UnsupportedModel, match="tiny gpt2 has no mask token to replace words with"):
         task_for(subject_of("gpt2")).removal("mask")
 
 

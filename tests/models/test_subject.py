@@ -48,7 +48,7 @@ def test_something_that_is_no_transformer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "found"), [(BertModel, "gives no logits"), (BertForMaskedLM, r"logits of shape \(1, 3, 200\)")]
+    ("model", "found"), [(BertModel, "returns no logits"), (BertForMaskedLM, r"logits of shape \(1, 3, 200\)")]
 )
 def test_a_model_without_a_classification_head_is_refused(model: Any, found: str) -> None:
     subject = wt.Subject(model(BertConfig(**SMALL)).eval(), wordpiece())

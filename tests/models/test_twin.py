@@ -87,10 +87,10 @@ def test_no_call_touches_an_image_model(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_weights_are_shared_and_updates_in_place_are_seen() -> None:
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
-    twin = subject.twinned()
+    twin = subject.with_twin()
     pairs = list(zip(subject.model.parameters(), twin.model.parameters(), strict=True))
     assert all(a.data_ptr() == b.data_ptr() and a.requires_grad and not b.requires_grad for a, b in pairs)
-    assert twin.twinned() is twin
+    assert twin.with_twin() is twin
     with torch.no_grad():
         subject.model.classifier.bias.add_(1.0)
     assert twin.model.classifier.bias.equal(subject.model.classifier.bias)
@@ -110,7 +110,7 @@ def test_tied_weights_stay_tied() -> None:
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     first, second = (subject.model.bert.encoder.layer[i].output.dense for i in (0, 1))
     second.weight = first.weight
-    layers = subject.twinned().model.bert.encoder.layer
+    layers = subject.with_twin().model.bert.encoder.layer
     assert layers[0].output.dense.weight is layers[1].output.dense.weight
 
 

@@ -3,15 +3,15 @@
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.forked import forked
 from tests.tiny import CORPUS, KINDS, MAX_TOKENS, WORDS, model_of, wordpiece
 
 import whichtoken as wt
@@ -22,12 +22,19 @@ SubjectOf = Callable[..., wt.Subject]
 TEXTS = [f"{a} {b} {c}" for a in WORDS[:12] for b in WORDS[5:13] for c in ("film", "plot was slow")]
 
 
+def logits_of(model: Any, texts: Sequence[str] = TEXTS) -> torch.Tensor:
+    """Of the stock model."""
+    with torch.no_grad():
+        logits: torch.Tensor = model(**wordpiece()(list(texts), padding=True, return_tensors="pt")).logits
+    return logits
+
+
 @cache
 def subject(labels: int = 2) -> wt.Subject:
     """A random model, its head shifted and scaled such that it predicts each of its classes, some of them firmly."""
     model = model_of("bert", labels=labels)
+    logits = logits_of(model)
     with torch.no_grad():
-        logits = torch.cat([model(**wordpiece()(text, return_tensors="pt")).logits for text in TEXTS])
         model.classifier.bias.sub_(logits.mean(0))
         for parameter in (model.classifier.weight, model.classifier.bias):
             parameter.mul_(4 / logits.std(0).mean())
@@ -36,10 +43,7 @@ def subject(labels: int = 2) -> wt.Subject:
 
 @cache
 def probabilities(labels: int = 2) -> list[list[float]]:
-    found = []
-    for text in TEXTS:
-        with torch.no_grad():
-            found.append(subject(labels).model(**wordpiece()(text, return_tensors="pt")).logits.softmax(-1)[0].tolist())
+    found: list[list[float]] = logits_of(subject(labels).model).softmax(-1).tolist()
     return found
 
 
@@ -143,7 +147,7 @@ def test_labels_may_be_indices_or_names(form: Any) -> None:
 def test_a_label_that_the_model_does_not_have_is_named() -> None:
     for label in (7, "maybe", 0.5, [0, 1]):
         with pytest.raises(
-            BadInput, match=rf"label {re.escape(repr(label))} of .* none of the model's: 0 contradiction, 1 ent"
+            BadInput, match=rf"label {re.escape(repr(label))} of .* not a label of the model: 0 contradiction, 1 ent"
         ):
             build(TEXTS[:3], [label] * 3)
 
@@ -152,20 +156,20 @@ def test_a_label_that_the_model_does_not_have_is_named() -> None:
 def test_labels_that_are_not_known_filter_nothing(unknown: Any) -> None:
     library = build(labels=[unknown] * len(TEXTS), rule="lowest")
     assert (library.n_labelled, library.n_wrong) == (0, 0)
-    assert "right labels not known" in library.summary()
+    assert "labels unknown" in library.summary()
 
 
 @pytest.mark.parametrize("form", [float, bool, lambda i: f" {i} "])
 def test_labels_may_be_numbers_of_any_kind(form: Any) -> None:
     library = build(labels=[form(source) for source in predicted()], rule="lowest")
     assert (library.n_labelled, library.n_wrong) == (len(TEXTS), 0)
-    assert f"0 of {len(TEXTS)} classified wrongly" in library.summary()
+    assert f"0 of {len(TEXTS)} misclassified" in library.summary()
 
 
 def test_labels_in_another_order_than_the_models_are_noticed() -> None:
     turned = [1 - source for source in predicted()]
     with pytest.raises(
-        BadInput, match=r"wrong about 192 of 192 texts; do their labels follow .* 0 contradiction, 1 ent"
+        BadInput, match=r"misclassifies 192 of 192 texts; are their labels in .* 0 contradiction, 1 ent"
     ):
         build(labels=turned)
     assert build(labels=turned, correct_only=False).n_labelled == 0
@@ -173,8 +177,7 @@ def test_labels_in_another_order_than_the_models_are_noticed() -> None:
 
 def test_a_single_logit_is_right_above_one_half() -> None:
     one = wt.Subject(model_of("bert", labels=1), wordpiece())
-    with torch.no_grad():
-        p = [float(one.model(**wordpiece()(text, return_tensors="pt")).logits.sigmoid()) for text in TEXTS]
+    p = logits_of(one.model).sigmoid().flatten().tolist()
     gold = [int(value >= 0.5) for value in p]
     gold[:7] = [1 - label for label in gold[:7]]
     library = wt.references.build(one, TEXTS, gold, rule="lowest", min_tokens=1)
@@ -190,8 +193,8 @@ def test_copies_of_a_text_are_one_reference() -> None:
 
 def test_a_class_that_is_never_predicted_does_not_keep_the_scan_going() -> None:
     model = model_of("bert", labels=3)
+    logits = logits_of(model)
     with torch.no_grad():
-        logits = torch.cat([model(**wordpiece()(text, return_tensors="pt")).logits for text in TEXTS])
         model.classifier.bias.sub_(logits.mean(0) + torch.tensor([0, 0, 1e3]))
         for parameter in (model.classifier.weight, model.classifier.bias):
             parameter.mul_(4 / logits.std(0).mean())
@@ -267,8 +270,7 @@ def test_pairs_and_a_single_logit() -> None:
     assert {r.text for r in library.references[0]} == set(pairs)
     one = wt.Subject(model_of("bert", labels=1), wordpiece())
     lowest = wt.references.build(one, TEXTS, rule="lowest", n=3, min_tokens=1, keep_text=True).references[0]
-    with torch.no_grad():
-        p = [float(one.model(**wordpiece()(text, return_tensors="pt")).logits.sigmoid()) for text in TEXTS]
+    p = logits_of(one.model).sigmoid().flatten().tolist()
     assert [r.probability for r in lowest] == pytest.approx(sorted(p)[:3])
 
 
@@ -304,7 +306,7 @@ def test_the_activations_are_those_of_the_stock_model(kind: str, mask_special: b
 
 
 def test_nothing_usable_is_said_with_the_reason() -> None:
-    with pytest.raises(BadInput, match="192 texts, 192 shorter than min_tokens=30, 0 classified wrongly"):
+    with pytest.raises(BadInput, match="192 texts, 192 shorter than min_tokens=30, 0 misclassified"):
         build(min_tokens=30)
     with pytest.raises(BadInput, match="0 texts"):
         build([])
@@ -324,7 +326,7 @@ def test_activations_too_large_for_half_precision_are_refused_not_stored_as_infi
     with torch.no_grad():
         model.transformer.wpe.weight.mul_(1e6)
     made = wt.Subject(model, KINDS["gpt2"].tokenizer())
-    with pytest.raises(BadSetting, match=r"dtype='float16' .* wider: the activations of this model reach \d"):
+    with pytest.raises(BadSetting, match=r"dtype='float16' .* wider, such as float32: this model's activations"):
         wt.references.build(made, CORPUS, rule="random", min_tokens=1)
     assert wt.references.build(made, CORPUS, rule="random", min_tokens=1, dtype="float32")
     assert wt.references.build(made, CORPUS, rule="random", min_tokens=1, compress="int8")  # stores no half precision
@@ -374,36 +376,19 @@ def test_a_long_scan_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monkey
     assert not shown.out
 
 
-SCANNING = """
-import itertools, sys
-sys.path[:0] = sys.argv[2:]
-import torch
-from tests.tiny import CORPUS, KINDS, model_of
-import whichtoken as wt
-
-torch.set_num_threads(1)
-subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
-def corpus():
-    for number, text in enumerate(itertools.cycle(CORPUS)):
-        if number == 600:
-            print("scanning", flush=True)
-        yield text
-wt.references.build(subject, corpus(), rule="lowest", min_tokens=1, out=sys.argv[1], seed=None)
-"""
-
-
 @pytest.mark.parametrize("there_before", [False, True])
 def test_killed_while_scanning_leaves_the_old_library_or_none(there_before: bool, tmp_path: Path) -> None:
     target = tmp_path / "library"
     if there_before:
         build(rule="random", out=target)
-    paths = [str(Path(wt.__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
-    command = [sys.executable, "-c", SCANNING, str(target), *paths]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "scanning\n"
-        child.send_signal(signal.SIGKILL)
-    assert child.returncode == -signal.SIGKILL
+
+    def corpus() -> Iterator[str]:
+        for number, text in enumerate(cycle(CORPUS)):
+            if number == 600:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield text
+
+    assert forked(lambda: build(corpus(), rule="lowest", out=target, seed=None)) == -signal.SIGKILL
     assert os.listdir(tmp_path) == (["library"] if there_before else [])
     if there_before:
         assert wt.references.load(target, subject()).digest == build(rule="random").digest

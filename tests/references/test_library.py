@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-import subprocess
+import signal
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.forked import forked
 from tests.tiny import CORPUS, KINDS, model_of
 
 import whichtoken as wt
@@ -119,7 +120,7 @@ def test_a_subset_keeps_the_first(tmp_path: Path) -> None:
 def test_the_summary_says_what_there_is() -> None:
     text = make(rule="gamma", gamma=0.5, n=4).summary()
     assert "for tiny bert" in text
-    assert "rule gamma, gamma 0.5, 4 wanted per class; 6 texts scanned, 0 too short (under 1 tokens), right" in text
+    assert "rule gamma, gamma 0.5, 4 requested per class; 6 texts scanned, 0 too short (under 1 tokens), labels" in text
     assert "hidden states 0 to 2 of 4, float16," in text
     lines = text.splitlines()[3:]
     assert [line.split()[0] for line in lines] == ["class", "contradiction", "entailment", "neutral"]
@@ -132,11 +133,9 @@ def other(**config: Any) -> wt.Subject:
 
 def test_another_model_revision_or_layer_count_is_refused(tmp_path: Path) -> None:
     wt.references.save(make(), tmp_path / "library")
-    with pytest.raises(LibraryMismatch, match=r"made for tiny bert with 3 layers; another has 2;.*references\.build"):
+    with pytest.raises(LibraryMismatch, match=r"built for tiny bert with 3 layers; another has 2;.*references\.build"):
         wt.references.load(tmp_path / "library", other(num_hidden_layers=2))
-    with pytest.raises(
-        LibraryMismatch, match=r"made for tiny bert, revision sha256:.*; found another, revision sha256:"
-    ):
+    with pytest.raises(LibraryMismatch, match=r"built for tiny bert, revision sha256:.*; another is revision sha256:"):
         wt.references.load(tmp_path / "library", other(hidden_act="relu"))
     again = wt.Subject(subject().model, subject().tokenizer, revision="v2")
     for use in (
@@ -278,7 +277,7 @@ def test_activations_under_other_names_are_refused(tmp_path: Path) -> None:
         tmp_path / "library" / "references.json",
         activations_blake2b=hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest(),
     )
-    with pytest.raises(BadArtifact, match="activations of class 0 are colours; expected values"):
+    with pytest.raises(BadArtifact, match="activations of class 0 have colours, but no values"):
         wt.references.load(tmp_path / "library")
 
 
@@ -292,7 +291,7 @@ def test_nothing_but_a_library_is_ever_replaced(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("x")
         with pytest.raises(UsageError, match="exists and is not a reference library"):
             wt.references.build(subject(), CORPUS, out=tmp_path / "file")
-        with pytest.raises(UsageError, match="cannot make the folder"):
+        with pytest.raises(UsageError, match="cannot create the folder"):
             wt.references.build(subject(), CORPUS, out=tmp_path / "file" / "under" / "it")
     assert not passes  # said before the work, not after it
     assert (tmp_path / "thesis" / "chapter1").read_text() == "years of work"
@@ -303,67 +302,54 @@ def test_missing_folders_on_the_way_are_made(tmp_path: Path) -> None:
     assert wt.references.load(tmp_path / "a" / "b" / "library").n_scanned == 6
 
 
-KILLED_WHILE_SAVING = """
-import os, signal, sys
-from pathlib import Path
-import torch
-sys.path[:0] = sys.argv[2:]
-from tests.tiny import CORPUS, KINDS, model_of
-import whichtoken as wt
-from whichtoken.errors import BadArtifact
-
-torch.set_num_threads(1)
-subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
-old = wt.references.build(subject, CORPUS, rule="random", min_tokens=1, n=2)
-new = wt.references.build(subject, CORPUS, rule="random", min_tokens=1, n=5)
 WATCHED = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "shutil.rmtree", "tempfile.mkdtemp")
 
-def saved_and_killed(target, at):
-    '''In a child: killed at the at-th event of the file system. True if it ended by itself.'''
-    child = os.fork()
-    if not child:
-        seen = 0
-        def watch(event, args):
-            nonlocal seen
-            if event in WATCHED:
-                seen += 1
-                if seen > at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-        sys.addaudithook(watch)
-        wt.references.save(new, target)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
 
-for before in (None, old):
-    found = []
+def saved_and_killed(library: ReferenceLibrary, target: Path, at: int) -> bool:
+    """In a child: killed at the at-th event of the file system. True if it ended by itself."""
+    seen = 0
+
+    def watch(event: str, _: object) -> None:
+        nonlocal seen
+        if event in WATCHED:
+            seen += 1
+            if seen > at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def save() -> None:
+        sys.addaudithook(watch)
+        wt.references.save(library, target)
+
+    code = forked(save)
+    assert code in {0, -signal.SIGKILL}, code
+    return code == 0
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+def test_killed_at_any_point_of_saving_leaves_the_old_library_the_new_or_none(
+    there_before: bool, tmp_path: Path
+) -> None:
+    before, new = make(n=2) if there_before else None, make(n=5)
+    old = None if before is None else before.digest
+    found: list[str | None] = []
+    ended = False
     for at in range(200):
-        target = Path(sys.argv[1]) / f"{before is None}-{at}"
+        target = tmp_path / str(at)
         if before is not None:
             wt.references.save(before, target)
-        ended = saved_and_killed(target, at)
+        ended = saved_and_killed(new, target, at)
         try:
-            seen = wt.references.load(target).digest
+            found.append(wt.references.load(target).digest)
         except BadArtifact:
             assert not target.exists(), f"something half-made is visible at {at}"
-            seen = None
-        found.append(seen)
+            found.append(None)
         if ended:
             break
-    assert ended and found[-1] == new.digest, found
-    expected = {new.digest, None} if before is None else {new.digest, old.digest, None}
-    assert set(found) <= expected, (found, expected)
-    assert len(found) > 8 and found[0] == (before and before.digest), found
-    print(len(found))
-"""
-
-
-def test_killed_at_any_point_of_saving_leaves_the_old_library_the_new_or_none(tmp_path: Path) -> None:
-    source = Path(wt.__file__).parent.parent
-    root = Path(__file__).parent.parent.parent
-    command = [sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path), str(source), str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split()) == 2
+    assert ended
+    assert found[0] == old
+    assert found[-1] == new.digest
+    assert set(found) <= {new.digest, old, None}
+    assert len(found) > 8
 
 
 def test_an_error_while_saving_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

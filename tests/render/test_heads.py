@@ -36,8 +36,8 @@ def test_each_head_has_a_kind() -> None:
         Kind.ADDED,
     )
     assert head_kinds.kinds(wide())[5][5] is Kind.NEITHER
-    assert head_kinds.present(wide()) == [Kind.NEITHER, Kind.SYNTACTIC, Kind.POSITIONAL, Kind.BOTH]
-    assert Kind.ADDED in head_kinds.present(wt.heads.random_mask(wide()))
+    assert head_kinds.legend_kinds(wide()) == [Kind.NEITHER, Kind.SYNTACTIC, Kind.POSITIONAL, Kind.BOTH]
+    assert Kind.ADDED in head_kinds.legend_kinds(wt.heads.random_mask(wide()))
 
 
 def test_a_terminal_shows_letters_a_legend_and_the_numbers() -> None:
@@ -49,7 +49,7 @@ def test_a_terminal_shows_letters_a_legend_and_the_numbers() -> None:
     assert lines[8].split() == ["·", "neither", "S", "syntactic", "P", "positional", "B", "both"]
     assert "not measured on a corpus" in printed(wide())
     text = printed(mask())
-    assert "hand-made: 9 sentences; 60 words, of which 0 have no token of their own" in text
+    assert "hand-made: 9 sentences; 60 words, 0 of them without a token of their own" in text
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
     assert rows["nsubj"] == [
         *("nsubj", "12", "12", "-2", "0.500"), "block", "1,", "head", "2", "1.000", ">", "0.600",
@@ -101,5 +101,5 @@ def test_a_figure_shows_title_axes_letters_and_legend(tmp_path: Path, monkeypatc
 def test_figures_refuse_what_they_cannot_draw(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf"):
         wt.plot.heads(wide(), tmp_path / "heads.docx")
-    with pytest.raises(UsageError, match="a str is no head mask"):
+    with pytest.raises(UsageError, match="a str is not a head mask"):
         wt.plot.heads("heads.json", tmp_path / "heads.png")  # type: ignore[arg-type]

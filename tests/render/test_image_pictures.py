@@ -20,7 +20,7 @@ from whichtoken.records import Attribution, Picture
 from whichtoken.render.figures import plot
 from whichtoken.render.palette import AGAINST, FOR
 from whichtoken.render.pictures import DARKEST, OPAQUE
-from whichtoken.render.rows import Look, grouped, panels
+from whichtoken.render.rows import Look, group_results, panels
 from whichtoken.render.terminal import print_each
 
 WIDTH, HEIGHT = 6, 4  # pixels; 2 x 3 patches of 2 x 2
@@ -105,7 +105,7 @@ def test_large_images_keep_their_size() -> None:
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="this attribution is of a text"):
         FINE.to_image()
-    with pytest.raises(UsageError, match=r"written as PNG; give the file the ending .png"):
+    with pytest.raises(UsageError, match=r"written as PNG; use the file ending .png"):
         ONE.to_image(tmp_path / "a.jpg")
     with pytest.raises(BadSetting, match="how='cubic' is not allowed; it must be 'bilinear' or 'patch'"):
         ONE.to_image(how="cubic")  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_a_page_shows_the_image_and_each_method_on_it() -> None:
     assert (np.asarray(first) == np.asarray(ONE.to_image())).all()
     assert (np.asarray(second) == np.asarray(other.to_image())).all()
     assert at(difference, 0.05, 0.05) == mixed(FOR, OPAQUE)
-    for said in ("cat</b> 87.5 %", "cat.png", "attcat", "gae", "2 x 3 patches", "patch 1,1 +1.00", "against the label"):
+    for said in ("cat</b> 87.5 %", "cat.png", "attcat", "gae", "2 x 3 patches", "patch 1,1 +1.00", "opposes the label"):
         assert said in page
     assert "img-src data:;" in page
 
@@ -188,17 +188,17 @@ def test_a_coloured_terminal_shows_squares_side_by_side() -> None:
     assert found.count(f"48;2;{red};{green};{blue}m  \x1b") == 2
     assert found.count("\N{MIDDLE DOT}") == 4 + 5
     assert any("attcat" in line and "gae" in line for line in found.splitlines())
-    assert "+0.0 +0.0" not in found.split("against the label")[0]
+    assert "+0.0 +0.0" not in found.split("opposes the label")[0]
 
 
 def test_a_figure_has_the_image_and_a_title_for_each_method(tmp_path: Path) -> None:
     several = [{"attcat": ONE, "gae": of_image([1.0] * 6, method="gae")}] * 2
     drawing = plot(several, tmp_path / "a.svg", Look()).read_text()
     assert drawing.count("<image") >= 6
-    for said in ("attcat", "gae", "cat  87.5%", "for", "against"):
+    for said in ("attcat", "gae", "cat  87.5%", "supports", "opposes"):
         assert f"<!-- {said} -->" in drawing
     assert wt.plot.methods(several[0], tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(UsageError, match="up to 24 images, and these are 25"):
+    with pytest.raises(UsageError, match="up to 24 images, but there are 25"):
         plot([{"attcat": ONE}] * 25, tmp_path / "c.png", Look())
     with pytest.raises(UsageError, match="a figure shows one text"):
         plot([ONE, FINE], tmp_path / "c.png", Look())
@@ -211,11 +211,11 @@ def test_one_method_of_one_image_is_written_as_the_image_itself(tmp_path: Path) 
 
 def test_attributions_of_two_images_do_not_belong_together() -> None:
     gae = replace(ONE, method="gae")
-    assert [list(group) for group in grouped([ONE, gae])] == [["attcat", "gae"]]
+    assert [list(group) for group in group_results([ONE, gae])] == [["attcat", "gae"]]
     assert ONE.picture is not None
     elsewhere = replace(gae, picture=replace(ONE.picture, png=png(colour=(1, 1, 1))))
     for other in (of_image([1.0] * 6, "dog.png", method="gae"), elsewhere, attribution_of([], [], method="gae")):
-        assert len(grouped([ONE, other])) == 2
+        assert len(group_results([ONE, other])) == 2
 
 
 def test_patches_are_cells_and_other_tokens_are_not() -> None:

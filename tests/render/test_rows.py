@@ -10,7 +10,7 @@ from tests.render.shown import FINE, NASTY, attribution_of
 
 from whichtoken.errors import BadSetting, UsageError
 from whichtoken.render.palette import AGAINST, BLACK, FOR, NEUTRAL, STEPS, WHITE, contrast, ink, shade, step_of
-from whichtoken.render.rows import Look, cells, difference, grouped, layer_map, panels, visible
+from whichtoken.render.rows import Look, cells, difference, group_results, layer_map, panels, visible
 
 
 def test_shares_are_of_the_strongest_word_and_keep_their_sign() -> None:
@@ -80,17 +80,17 @@ def test_a_layer_map_has_a_row_for_each_layer_and_their_sum_on_one_scale() -> No
 def test_attributions_of_one_text_that_follow_one_another_are_one_panel() -> None:
     cat, settings = replace(FINE, method="cat"), replace(FINE, settings={"layers": "outputs"})
     elsewhere = attribution_of(["x"], [1.0])
-    assert [list(group) for group in grouped([FINE, cat, settings, elsewhere, FINE])] == [
+    assert [list(group) for group in group_results([FINE, cat, settings, elsewhere, FINE])] == [
         ["attcat", "cat", "attcat(layers=outputs)"],
         ["attcat"],
         ["attcat"],
     ]
-    assert [list(group) for group in grouped([{"one": FINE}, {"two": FINE}])] == [["one"], ["two"]]
-    assert grouped(FINE) == [{"attcat": FINE}]
-    assert grouped([]) == grouped({}) == []
-    assert [list(group) for group in grouped([FINE, FINE])] == [["attcat"], ["attcat"]]  # a file may have a text twice
+    assert [list(group) for group in group_results([{"one": FINE}, {"two": FINE}])] == [["one"], ["two"]]
+    assert group_results(FINE) == [{"attcat": FINE}]
+    assert group_results([]) == group_results({}) == []
+    assert [list(group) for group in group_results([FINE, FINE])] == [["attcat"], ["attcat"]]  # a repeated text
     with pytest.raises(UsageError, match="a int cannot be shown"):
-        grouped([3])  # type: ignore[list-item]
+        group_results([3])  # type: ignore[list-item]
 
 
 def test_what_was_cut_or_averaged_is_said() -> None:

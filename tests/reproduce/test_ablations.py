@@ -13,7 +13,7 @@ from tests.tiny import CORPUS, KINDS, WORDS, model_of, with_heads, with_referenc
 import whichtoken as wt
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
 from whichtoken.heads import random_mask
-from whichtoken.metrics.randomisation import ladder
+from whichtoken.metrics.randomisation import default_depths
 from whichtoken.reproduce.ablations import ABLATIONS, ablation
 
 TEXT = "The actors were wonderful, but the plot was dull."
@@ -170,13 +170,13 @@ def test_corruption_adds_its_share_of_the_heads_left_out() -> None:
 
 
 def test_of_many_layers_every_second_depth() -> None:
-    assert ladder(8) == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert ladder(9) == (1, 2, 4, 6, 8, 9)
-    assert ladder(12) == (1, 2, 4, 6, 8, 10, 12)
+    assert default_depths(8) == (1, 2, 3, 4, 5, 6, 7, 8)
+    assert default_depths(9) == (1, 2, 4, 6, 8, 9)
+    assert default_depths(12) == (1, 2, 4, 6, 8, 10, 12)
 
 
 def test_what_is_missing_is_said() -> None:
-    with pytest.raises(UsageError, match=r"'gamma' makes reference libraries.*train='train.tsv'"):
+    with pytest.raises(UsageError, match=r"'gamma' builds reference libraries.*train='train.tsv'"):
         ablation("gamma", equipped())
     for name in ("n-references", "depth", "search"):
         with pytest.raises(NoReferences, match="with_references"):

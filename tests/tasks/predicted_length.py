@@ -43,7 +43,7 @@ class PredictedLength(Task):
 
     name: ClassVar[str] = "length"
     unit: ClassVar[str] = "text"
-    reads: ClassVar[str] = "predicts the length of texts"
+    purpose: ClassVar[str] = "predicts the length of texts"
 
     @classmethod
     def accepts(cls, subject: Subject) -> bool:
@@ -59,15 +59,15 @@ class PredictedLength(Task):
         return Length(self.subject.readout)
 
     def record(
-        self, document: Document, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]
+        self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
     ) -> Attribution:
-        return texts.text_record(document, parts[0], key, "length", made)
+        return texts.text_record(document, parts[0], key, "length", origin)
 
     def removals(self) -> Mapping[str, Perturbation]:
         return texts.Removals(self.subject)
 
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
-        return texts.reopened(self.subject, record, Length(self.subject.readout))
+        return texts.reopen_text(self.subject, record, Length(self.subject.readout))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
         return texts.units(record, level)

@@ -1,7 +1,9 @@
 """degrade, compare and bench of questions and images, through the code that serves texts: curves computed by hand."""
 
 import json
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +22,19 @@ QUESTION, CONTEXT = "is it slow?", "The film was slow, but the music was touchin
 OTHER = ("were the actors won?", "It is a rare plot. Nobody did sleep, the end was slow.")
 
 
+@cache
+def questions() -> wt.Subject:
+    return question_subject()
+
+
+@cache
+def vit() -> Any:
+    return image_model_of("vit")
+
+
 def answer_probability(ids: list[int], types: list[int], start: int, end: int) -> float:
     """That the answer starts and ends at these tokens, by the model itself."""
-    model = question_subject().model
+    model = questions().model
     with torch.no_grad():
         output = model(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([types]))
     starts, ends = output.start_logits[0].softmax(-1), output.end_logits[0].softmax(-1)
@@ -31,7 +43,7 @@ def answer_probability(ids: list[int], types: list[int], start: int, end: int) -
 
 def question_curve(record: wt.Attribution, how: str, order: str) -> list[float]:
     """Words of the context go, tenth by tenth; the question and both ends of the answer stay."""
-    tokenizer = question_subject().tokenizer
+    tokenizer = questions().tokenizer
     found = tokenizer(*record.texts)
     ids, types = found["input_ids"], found["token_type_ids"]
     target = record.target
@@ -58,7 +70,7 @@ def question_curve(record: wt.Attribution, how: str, order: str) -> list[float]:
 @pytest.mark.parametrize("how", ["delete", "mask"])
 @pytest.mark.parametrize("order", ["morf", "lerf"])
 def test_degrade_removes_words_of_the_context(how: str, order: str) -> None:
-    subject = question_subject()
+    subject = questions()
     record = wt.explain(subject, question=QUESTION, context=CONTEXT, methods=["attcat"])[0]["attcat"]
     (curve,) = wt.degrade(subject, [record], how, order)  # type: ignore[arg-type]
     assert curve.removed == tuple(step / 10 for step in range(10))
@@ -68,7 +80,7 @@ def test_degrade_removes_words_of_the_context(how: str, order: str) -> None:
 
 
 def test_degrade_of_one_end_keeps_that_end_only() -> None:
-    subject = question_subject()
+    subject = questions()
     target = wt.Span(part="start")
     record = wt.explain(subject, [(QUESTION, CONTEXT)], ["attcat"], target=target)[0]["attcat"]
     (curve,) = wt.degrade(subject, [record], grid="all")
@@ -77,7 +89,7 @@ def test_degrade_of_one_end_keeps_that_end_only() -> None:
 
 
 def test_a_long_context_is_degraded_in_the_window_that_was_explained() -> None:
-    subject = question_subject()
+    subject = questions()
     context = " ".join([CONTEXT, "It is a rare plot."] * 3)
     record = wt.explain(subject, [(QUESTION, context)], ["attcat"])[0]["attcat"]
     assert record.n_cut
@@ -86,7 +98,7 @@ def test_a_long_context_is_degraded_in_the_window_that_was_explained() -> None:
 
 
 def test_bench_of_questions_measures_the_same_curves(tmp_path: Path) -> None:
-    subject = question_subject()
+    subject = questions()
     how = protocol(metrics=("aopc",), perturbations=("delete",), orders=("morf",))
     table = wt.bench.run(subject, [(QUESTION, CONTEXT), OTHER], ["attcat", "gae"], protocol=how, out=tmp_path / "b")
     for method in ("attcat", "gae"):
@@ -106,7 +118,7 @@ def processor() -> ViTImageProcessor:
 
 
 def image_subject() -> wt.Subject:
-    return wt.Subject(image_model_of("vit"), processor(), name="tiny vit")
+    return wt.Subject(vit(), processor(), name="tiny vit")
 
 
 def picture(seed: int = 0) -> Image.Image:
@@ -130,7 +142,7 @@ def image_curve(record: wt.Attribution, pixels: torch.Tensor, fill: str) -> list
             row, column = 4 * (patch // 3), 4 * (patch % 3)
             changed[:, row : row + 4, column : column + 4] = colour[:, None, None]
         with torch.no_grad():
-            curve.append(float(image_model_of("vit")(changed[None]).logits.softmax(-1)[0, int(target.label)]))
+            curve.append(float(vit()(changed[None]).logits.softmax(-1)[0, int(target.label)]))
     return curve
 
 
@@ -146,14 +158,14 @@ def test_degrade_fills_patches(fill: str) -> None:
 
 
 def test_degrade_of_tensors_needs_them_again() -> None:
-    subject, bare = image_subject(), wt.Subject(image_model_of("vit"), None, name="tiny vit")
+    subject, bare = image_subject(), wt.Subject(vit(), None, name="tiny vit")
     (pixels,) = images(1)
     record = wt.explain(subject, images=[pixels], methods=["gae"])[0]["gae"]
-    with pytest.raises(UsageError, match=r"it is not what was explained; give the inputs themselves"):
+    with pytest.raises(UsageError, match=r"another input was explained; give the inputs themselves"):
         wt.degrade(subject, [record])
     (curve,) = wt.degrade(subject, [record], inputs=[pixels])
     assert curve.probability == pytest.approx(image_curve(record, pixels, "black"), rel=1e-9)
-    with pytest.raises(UsageError, match="nobody knows how pixels were normalised"):
+    with pytest.raises(UsageError, match="the normalisation of the pixels is unknown"):
         wt.degrade(bare, [record], inputs=[pixels])
     (mean,) = wt.degrade(bare, [record], "mean", inputs=[pixels])
     assert mean.probability == pytest.approx(image_curve(record, pixels, "mean"), rel=1e-9)
@@ -191,10 +203,12 @@ def test_the_command_line_compares_and_measures_questions_and_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    questions, shown = question_subject(), image_subject()
-    for name, subject in (("qa", questions), ("vit", shown)):
-        subject.model.float().save_pretrained(tmp_path / name)
-        subject.tokenizer.save_pretrained(tmp_path / name)
+    for name, model, reader in (
+        ("qa", question_subject().model, questions().tokenizer),
+        ("vit", image_model_of("vit"), processor()),
+    ):
+        model.float().save_pretrained(tmp_path / name)
+        reader.save_pretrained(tmp_path / name)
     (tmp_path / "images" / "cat").mkdir(parents=True)
     for number in range(3):
         picture(number).save(tmp_path / "images" / "cat" / f"{number}.png")
@@ -207,17 +221,19 @@ def test_the_command_line_compares_and_measures_questions_and_images(
         assert ended.value.code == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
-    qa, vit = ["--model", str(tmp_path / "qa")], ["--model", str(tmp_path / "vit")]
+    qa, images_model = ["--model", str(tmp_path / "qa")], ["--model", str(tmp_path / "vit")]
     methods = ["--methods", "attcat,random"]
     out = run("compare", "--question", QUESTION, "--context", CONTEXT, *qa, *methods)
     assert "one question says little about a method" in out
-    out = run("compare", "--image", str(tmp_path / "images" / "cat" / "0.png"), *vit, "--methods", "gae,random")
+    out = run(
+        "compare", "--image", str(tmp_path / "images" / "cat" / "0.png"), *images_model, "--methods", "gae,random"
+    )
     assert "10, 20 .. 90 % of the patches are removed" in out
     out = run("bench", "--data", str(tmp_path / "questions.jsonl"), *qa, *methods, "--metrics", "aopc,log-odds")
     assert "AOPC, delete, highest first" in " ".join(out.split())
-    out = run("bench", "--data", str(tmp_path / "images"), *vit, "--methods", "gae,rollout")
+    out = run("bench", "--data", str(tmp_path / "images"), *images_model, "--methods", "gae,rollout")
     assert "black" in out
     assert "images: 3 of 3" in out
     image = str(tmp_path / "images" / "cat" / "0.png")
-    (found,) = json.loads(run("explain", "--image", image, *vit, "--method", "auto", "--format", "json"))
+    (found,) = json.loads(run("explain", "--image", image, *images_model, "--method", "auto", "--format", "json"))
     assert "in a small benchmark on 1 image" in found["details"]["auto"]

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +25,13 @@ def _registered() -> Iterator[None]:
     task._tasks.remove(PredictedLength)
 
 
+def model() -> Any:
+    return model_of("bert", labels=1, problem_type="regression")
+
+
+@cache
 def subject() -> wt.Subject:
-    model = model_of("bert", labels=1, problem_type="regression")
-    return wt.Subject(model, KINDS["bert"].tokenizer(), name="length")
+    return wt.Subject(model(), KINDS["bert"].tokenizer(), name="length")
 
 
 def value(ids: list[int]) -> float:
@@ -68,7 +74,8 @@ def test_degrade_removes_its_words() -> None:
 
 
 def test_bench_measures_methods_on_it(tmp_path: Path) -> None:
-    table = wt.bench.run(subject(), CORPUS, ["attcat", "random"], out=tmp_path / "bench")
+    how = wt.bench.protocol(metrics=("aopc",), orders=("morf",))  # below, the command line measures all
+    table = wt.bench.run(subject(), CORPUS, ["attcat", "random"], protocol=how, out=tmp_path / "bench")
     assert {line.method for line in table.lines} == {"attcat", "random"}
     assert "aopc delete morf tenths" in table.lines[0].cells
     assert (tmp_path / "bench" / "report.html").is_file()
@@ -82,10 +89,10 @@ def test_pictures_show_it(tmp_path: Path) -> None:
 
 
 def test_the_command_line_takes_such_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    subject().model.float().save_pretrained(tmp_path / "model")
+    model().float().save_pretrained(tmp_path / "model")
     wordpiece().save_pretrained(tmp_path / "model")
-    (tmp_path / "texts.txt").write_text("\n".join(CORPUS))
-    model = ["--model", str(tmp_path / "model")]
+    (tmp_path / "texts.txt").write_text(CORPUS[0])
+    chosen = ["--model", str(tmp_path / "model")]
 
     def run(*words: str) -> str:
         with pytest.raises(SystemExit) as ended:
@@ -93,7 +100,7 @@ def test_the_command_line_takes_such_a_model(tmp_path: Path, capsys: pytest.Capt
         assert ended.value.code == 0
         return capsys.readouterr().out
 
-    assert json.loads(run("explain", TEXT, *model, "--method", "attcat", "--format", "json"))[0]["label"] == "length"
-    assert "deletion" in run("compare", TEXT, *model, "--methods", "attcat,random")
-    assert "AOPC" in run("bench", "--data", str(tmp_path / "texts.txt"), *model, "--methods", "attcat")
+    assert json.loads(run("explain", TEXT, *chosen, "--method", "attcat", "--format", "json"))[0]["label"] == "length"
+    assert "deletion" in run("compare", TEXT, *chosen, "--methods", "attcat,random")
+    assert "AOPC" in run("bench", "--data", str(tmp_path / "texts.txt"), *chosen, "--methods", "attcat")
     assert "methods" in run("model", str(tmp_path / "model"))

@@ -75,7 +75,7 @@ def test_ties_fall_by_position() -> None:
 
 
 def test_maps_without_a_rank_are_refused() -> None:
-    with pytest.raises(BadInput, match="no rank"):
+    with pytest.raises(BadInput, match="cannot be ranked"):
         removal_order(np.array([[np.nan, 1.0]]), "positive")
     with pytest.raises(BadSetting, match="the most relevant first"):
         removal_order(np.zeros((2, 2)), "morf")  # type: ignore[arg-type]

@@ -107,9 +107,9 @@ def test_a_map_that_says_nothing_finds_nothing(heat: Any) -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(BadInput, match=r"shape \(3, 3\) and a truth of \(2, 3\)"):
+    with pytest.raises(BadInput, match=r"shape \(3, 3\) and a truth mask of shape \(2, 3\)"):
         overlap(HEAT, TRUTH[:2])
-    with pytest.raises(BadInput, match=r"a truth holds \[7, 255\]; allowed"):
+    with pytest.raises(BadInput, match=r"a truth mask contains \[7, 255\]; allowed"):
         overlap(HEAT, np.where(TRUTH == 1, 255, 7))
     with pytest.raises(BadInput, match="no labelled pixel"):
         overlap(HEAT, np.full((3, 3), -1))

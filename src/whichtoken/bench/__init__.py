@@ -1,4 +1,4 @@
-"""wt.bench: how faithful methods are on many inputs. The public names are listed in `__init__.pyi`."""
+"""wt.bench measures how faithful methods are on many inputs. Public names are listed in `__init__.pyi`."""
 
 from whichtoken._lazy import attach
 

@@ -1,4 +1,4 @@
-"""Protocol: what is measured on which inputs, and how; with presets that make each paper's choices."""
+"""Protocol: what a benchmark measures, on which inputs and how, with one preset per paper."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -8,49 +8,49 @@ from itertools import product
 from typing import Any, Literal, get_args
 
 from whichtoken.bench.metrics import METRICS
-from whichtoken.core.removal_steps import GRIDS, grid_of
+from whichtoken.core.removal_steps import GRIDS, find_grid
 from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel
 from whichtoken.records import Order, Plan
 from whichtoken.settings import check_settings, make_settings
 from whichtoken.targets import Part
 from whichtoken.tasks import Task
 
-ENTRY_POINTS = "whichtoken.protocols"  # group in which packages name modules that register presets, grids and metrics
+ENTRY_POINTS = "whichtoken.protocols"  # group of modules that register presets, grids and metrics
 USUAL_METRICS = ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement")
 USUAL_REMOVALS = ("delete", "mask")
 USUAL_MIN_TOKENS = 10
 
-PRESETS: dict[str, Mapping[str, object]] = {}  # beside "recommended"; `reproduce` registers those of papers
+PRESETS: dict[str, Mapping[str, object]] = {}  # besides "recommended"; `reproduce` registers those of the papers
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """`recommended` unless changed; docs/evaluation.md says what each preset does and how it differs from its paper.
+    """The settings of a benchmark; the defaults are the preset `recommended`. docs/evaluation.md describes each preset.
 
-    None: what suits the task, such as `delete` and `mask` for texts, as far as the model has them.
+    None selects the task's default, such as `delete` and `mask` for texts, as far as the model supports them.
     """
 
-    target: Literal["predicted", "gold"] = "predicted"  # whose probability falls, or which answer is explained
+    target: Literal["predicted", "gold"] = "predicted"  # the class or answer that is explained
     perturbations: tuple[str, ...] | None = None
     orders: tuple[str, ...] = ("morf", "lerf")
     grids: tuple[str, ...] = ("tenths",)
     level: str = "token"
     metrics: tuple[str, ...] | None = None
     min_tokens: int | None = field(default=None, metadata={"least": 1})  # special tokens included
-    max_tokens: int | None = field(default=None, metadata={"least": 1})  # longer inputs are cut; or the model's limit
+    max_tokens: int | None = field(default=None, metadata={"least": 1})  # truncation; at most the model's limit
     min_probability: float = field(default=0.0, metadata={"least": 0})
-    bounds_width: int = field(default=3, metadata={"least": 1})  # of the beam search
-    bounds_up_to: int = field(default=64, metadata={"least": 1})  # units; longer inputs have no bounds: expensive
-    k: int = field(default=20, metadata={"least": 1})  # how many of the highest tokens count as found
-    part: Part = "both"  # of an answer, as in Span
-    sample: int | None = field(default=None, metadata={"least": 1})  # inputs; None: all
-    seed: int = field(default=0, metadata={"least": 0})  # of the sample
+    bounds_width: int = field(default=3, metadata={"least": 1})  # beam width
+    bounds_up_to: int = field(default=64, metadata={"least": 1})  # units; no bounds for longer inputs
+    k: int = field(default=20, metadata={"least": 1})  # precision@k: how many of the top tokens count
+    part: Part = "both"  # of the answer, as in Span
+    sample: int | None = field(default=None, metadata={"least": 1})  # number of inputs; None: all
+    seed: int = field(default=0, metadata={"least": 0})  # for drawing the sample
 
     def __post_init__(self) -> None:
         load_presets()
         for name, values, known in (
             ("orders", self.orders, list(get_args(Order))),
-            ("grids", self.grids, [grid for grid in GRIDS if grid != "eraser"]),  # comes with its metrics
+            ("grids", self.grids, [grid for grid in GRIDS if grid != "eraser"]),  # set by its own metrics
             ("metrics", self.metrics, list(METRICS)),
         ):
             if values is None:
@@ -62,23 +62,23 @@ class Protocol:
                     raise UnknownName(name.removesuffix("s"), value, known)
         if self.perturbations == ():
             raise BadSetting("perturbations", self.perturbations, "one or more")
-        if "normalised-aopc" in (self.metrics or ()) and not grid_of(self.grids[0]).same_for_every_order:
-            allowed = "without normalised-aopc: it needs steps that are the same for every order, which this has not"
+        if "normalised-aopc" in (self.metrics or ()) and not find_grid(self.grids[0]).same_for_every_order:
+            allowed = f"without normalised-aopc: the steps of grid {self.grids[0]} are not the same for every order"
             raise BadSetting("metrics", self.metrics, allowed)
 
-    def suited_to(self, task: Task) -> "Protocol":
-        """With what suits the task where nothing else was asked for; an error if what was asked for cannot be."""
+    def adapt_to(self, task: Task) -> "Protocol":
+        """Return a copy with the task's defaults filled in; raise if the task cannot do what is set."""
         for name in self.perturbations or ():
             task.removal(name)
         if self.level not in task.levels:
             raise BadSetting("level", self.level, f"one of {', '.join(task.levels)} for {task.unit}s")
         for name in self.metrics or ():
             if METRICS[name].needs_truth and not task.has_answers:
-                raise BadSetting("metrics", name, f"another one: it looks for answers, and {task.unit}s have none")
+                raise BadSetting("metrics", name, f"another metric: it needs gold answers, and {task.unit}s have none")
         if self.max_tokens is not None and task.bench_long is None:
-            raise BadSetting("max_tokens", self.max_tokens, f"None: {task.unit}s are not cut")
+            raise BadSetting("max_tokens", self.max_tokens, f"None: {task.unit}s are not truncated")
         usual = {"metrics": USUAL_METRICS, "min_tokens": USUAL_MIN_TOKENS, "max_tokens": None, **task.protocol}
-        removals = self.perturbations or tuple(_there(task, usual.get("perturbations", USUAL_REMOVALS)))
+        removals = self.perturbations or tuple(_supported_removals(task, usual.get("perturbations", USUAL_REMOVALS)))
         limit = self.max_tokens or usual["max_tokens"]
         return replace(
             self,
@@ -89,18 +89,18 @@ class Protocol:
         )
 
     def plans(self) -> list[Plan]:
-        """Every curve that is drawn; none if no metric reads curves."""
-        chosen = [METRICS[name] for name in self.metrics or ()]
-        plain = any(metric.on_curves and not metric.eraser for metric in chosen)
-        removals, eraser = self.perturbations or (), dict.fromkeys(metric.eraser for metric in chosen if metric.eraser)
+        """Return one plan per degradation curve; none if no metric uses curves."""
+        metrics = [METRICS[name] for name in self.metrics or ()]
+        plain = any(metric.on_curves and not metric.eraser for metric in metrics)
+        removals, eraser = self.perturbations or (), dict.fromkeys(metric.eraser for metric in metrics if metric.eraser)
         own = product(self.grids, removals, self.orders) if plain else ()
         return [Plan(how, order, grid, self.level) for grid, how, order in own] + [  # type: ignore[arg-type]
-            Plan(how, order, "eraser", self.level)  # type: ignore[arg-type]  # their shares, not ours
+            Plan(how, order, "eraser", self.level)  # type: ignore[arg-type]  # fixed fractions, not self.grids
             for how, order in product(removals, eraser)
         ]
 
-    def bounded(self) -> list[Plan]:
-        """The plans whose best and worst order are searched for."""
+    def bounded_plans(self) -> list[Plan]:
+        """Return the plans whose best and worst order are searched for."""
         if "normalised-aopc" not in (self.metrics or ()):
             return []
         return [Plan((self.perturbations or ())[0], "morf", self.grids[0], self.level)]
@@ -109,8 +109,8 @@ class Protocol:
         return asdict(self)
 
 
-def _there(task: Task, names: Iterable[str]) -> Iterable[str]:
-    """The removals that this model has."""
+def _supported_removals(task: Task, names: Iterable[str]) -> Iterable[str]:
+    """Yield the removals that the model supports."""
     for name in names:
         try:
             task.removal(name)
@@ -120,23 +120,23 @@ def _there(task: Task, names: Iterable[str]) -> Iterable[str]:
 
 
 def protocol(preset: str | None = None, **settings: Any) -> Protocol:
-    """`protocol("contrast-cat", sample=200)`: a preset, and what is different."""
+    """Return a preset with some settings changed: `protocol("contrast-cat", sample=200)`."""
     load_presets()
     return make_settings(Protocol, "protocol", PRESETS, preset, settings)
 
 
-def chosen_protocol(given: str | Protocol) -> Protocol:
-    if isinstance(given, Protocol):
-        check_settings(Protocol, "protocol", vars(given))
-        return given
+def resolve_protocol(choice: str | Protocol) -> Protocol:
+    if isinstance(choice, Protocol):
+        check_settings(Protocol, "protocol", vars(choice))
+        return choice
     load_presets()
-    if given not in ("recommended", *PRESETS):
-        raise UnknownName("protocol", given, ("recommended", *PRESETS))
-    return protocol(given)
+    if choice not in ("recommended", *PRESETS):
+        raise UnknownName("protocol", choice, ("recommended", *PRESETS))
+    return protocol(choice)
 
 
 @cache
 def load_presets() -> None:
-    """Those of papers come in by the same door as those of other packages."""
+    """Load all presets through entry points: our own and those of other packages."""
     for entry in entry_points(group=ENTRY_POINTS):
         entry.load()

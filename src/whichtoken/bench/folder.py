@@ -1,4 +1,4 @@
-"""The folder of a benchmark: what was asked, each finished part, and in the end the table, curves, figures, report."""
+"""The folder of a benchmark: its specification, the finished parts, and finally table, curves, figures and report."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from whichtoken.atomic_write import opened_whole, write_whole
+from whichtoken.atomic_write import open_whole, write_whole
 from whichtoken.bench.results import InputResult, MethodResult, Part, read_part
 from whichtoken.decode import decode, read_json
 from whichtoken.errors import BadArtifact, UsageError
@@ -20,7 +20,7 @@ SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.par
 
 @dataclass(frozen=True)
 class Kept:
-    """A part that was kept, and the number of its last input."""
+    """A saved part, with the number of its last input."""
 
     last: int
     part: Part
@@ -35,56 +35,58 @@ class Folder:
         return None if path is None else cls(Path(path).expanduser())
 
     def claim(self, spec: Mapping[str, Any], size: Mapping[str, Any]) -> None:
-        """Begin here, or go on here if the same was asked before; but not if it was something else.
+        """Start a run here, or resume it if the specification is the same; raise UsageError if it differs.
 
-        `size`: what may differ, as parts that were finished stay true.
+        `size`: entries that may differ, because finished parts stay valid.
         """
-        wanted = json.loads(json.dumps({"schema": SCHEMA, **spec}))
+        requested = json.loads(json.dumps({"schema": SCHEMA, **spec}))
         where = self.path / SPEC
         if where.exists():
-            found = read_spec(where)
-            differing = [k for k in sorted(wanted.keys() | found.keys() - size) if found.get(k) != wanted.get(k)]
+            stored = read_spec(where)
+            differing = [
+                k for k in sorted(requested.keys() | stored.keys() - size) if stored.get(k) != requested.get(k)
+            ]
             if differing:
-                shown = "; ".join(f"{k} was {found.get(k)!r:.60}, now {wanted.get(k)!r:.60}" for k in differing)
-                raise UsageError(f"{self.path} holds another benchmark ({shown}); choose another folder")
+                changes = "; ".join(f"{k} was {stored.get(k)!r:.60}, now {requested.get(k)!r:.60}" for k in differing)
+                raise UsageError(f"{self.path} holds another benchmark ({changes}); choose another folder")
         elif self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is a file; give the name of a folder")
         elif self.path.exists() and any(not path.name.startswith(".") for path in self.path.iterdir()):
-            raise UsageError(f"{self.path} holds other files; choose a folder that is empty, or not there yet")
+            raise UsageError(f"{self.path} holds other files; choose an empty or new folder")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(where, json.dumps({**wanted, **size}, indent=1, ensure_ascii=False) + "\n")
+            write_whole(where, json.dumps({**requested, **size}, indent=1, ensure_ascii=False) + "\n")
             (self.path / "parts").mkdir(exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{self.path} cannot be made: {error.strerror or error}") from error
+            raise UsageError(f"{self.path} cannot be created: {error.strerror or error}") from error
 
     def longest_part(self, first: int, last: int) -> Kept | None:
-        """What was kept of these inputs: of all of them, or of the first ones when the sample was smaller."""
-        found = sorted((self.path / "parts").glob(f"{first:06d}-*.json"))
-        ends = {int(path.stem.partition("-")[2]): path for path in found}
+        """Return the longest saved part that starts at `first`; it may be shorter if the sample was smaller."""
+        paths = sorted((self.path / "parts").glob(f"{first:06d}-*.json"))
+        ends = {int(path.stem.partition("-")[2]): path for path in paths}
         fitting = [end for end in ends if end <= last]
         if not fitting:
             return None
         where = ends[max(fitting)]
         return Kept(max(fitting), read_part(read_json(where), where))
 
-    def keep_part(self, first: int, last: int, part: Part) -> None:
+    def save_part(self, first: int, last: int, part: Part) -> None:
         where = self.path / "parts" / f"{first:06d}-{last:06d}.json"
         write_whole(where, json.dumps(asdict(part), ensure_ascii=False))
 
     def finish(self, table: BenchTable, rows: Sequence[Mapping[str, Any]]) -> None:
-        """`rows`: of `results.parquet`."""
+        """Write all results; `rows` go into `results.parquet`."""
         from whichtoken.render.report import to_report
 
         write_whole(self.path / TABLE, table_json(table))
         write_whole(self.path / MARKDOWN, markdown(table))
         _write_rows(rows, self.path / RESULTS)
         to_report(table, self.path / REPORT)
-        _figures(table, self.path)
+        _draw_figures(table, self.path)
 
 
-def _figures(table: BenchTable, folder: Path) -> None:
-    """Where matplotlib is installed; the report says it if it is not."""
+def _draw_figures(table: BenchTable, folder: Path) -> None:
+    """Draw the figures if matplotlib is installed; if not, the report says so."""
     if find_spec("matplotlib") is None:
         return
     from whichtoken.render import charts
@@ -96,7 +98,7 @@ def _figures(table: BenchTable, folder: Path) -> None:
 
 
 def draw_variants(table: BenchTable, folder: Path) -> None:
-    """The first column, variant by variant, where matplotlib is installed."""
+    """Draw the first column for every variant, if matplotlib is installed."""
     if find_spec("matplotlib") is not None:
         from whichtoken.render import charts
 
@@ -104,33 +106,31 @@ def draw_variants(table: BenchTable, folder: Path) -> None:
 
 
 def check_tools() -> None:
-    """Before long work, not after it."""
+    """Raise UsageError if pyarrow is missing; called before any long work."""
     if find_spec("pyarrow") is None:
-        raise UsageError(
-            "a benchmark keeps its results in a parquet file, which needs pyarrow: pip install 'whichtoken[bench]'"
-        )
+        raise UsageError("a benchmark writes a parquet file, which needs pyarrow: pip install 'whichtoken[bench]'")
 
 
 def result_rows(inputs: Iterable[InputResult]) -> list[dict[str, Any]]:
-    """For `results.parquet`: every curve in a row; where no curves were drawn, a row for each input and method."""
+    """Return the rows of `results.parquet`: one per curve, or one per input and method if there are no curves."""
     return [
-        {**_about(one, name, result), **curve}
-        for one in inputs
-        for name, result in one.methods.items()
-        for curve in ([*_curves(one, result)] if one.plans else [{}])
+        {**_input_fields(record, name, result), **curve}
+        for record in inputs
+        for name, result in record.methods.items()
+        for curve in ([*_curve_fields(record, result)] if record.plans else [{}])
     ]
 
 
-def _about(one: InputResult, name: str, result: MethodResult) -> dict[str, Any]:
-    truth = one.truth
+def _input_fields(record: InputResult, name: str, result: MethodResult) -> dict[str, Any]:
+    truth = record.truth
     return {
-        "number": one.number,
-        "row": one.row,
-        "id": one.id,
-        "key": one.key,
-        "label": one.label,
-        "n_tokens": one.n_tokens,
-        "n_cut": one.n_cut,
+        "number": record.number,
+        "row": record.row,
+        "id": record.id,
+        "key": record.key,
+        "label": record.label,
+        "n_tokens": record.n_tokens,
+        "n_cut": record.n_cut,
         "method": name,
         "tuned_on_deletion": result.tuned_on_deletion,
         **result.values,
@@ -140,17 +140,17 @@ def _about(one: InputResult, name: str, result: MethodResult) -> dict[str, Any]:
     }
 
 
-def _curves(one: InputResult, result: MethodResult) -> Iterator[dict[str, Any]]:
-    for held, probability in zip(one.plans, result.curves, strict=True):
+def _curve_fields(record: InputResult, result: MethodResult) -> Iterator[dict[str, Any]]:
+    for planned, probability in zip(record.plans, result.curves, strict=True):
         yield {
-            "perturbation": held.plan.perturbation,
-            "order": held.plan.order,
-            "grid": held.plan.grid,
-            "level": held.plan.level,
-            "removed": list(held.removed),
+            "perturbation": planned.plan.perturbation,
+            "order": planned.plan.order,
+            "grid": planned.plan.grid,
+            "level": planned.plan.level,
+            "removed": list(planned.removed),
             "probability": list(probability),
-            "lower": held.lower,
-            "upper": held.upper,
+            "lower": planned.lower,
+            "upper": planned.upper,
         }
 
 
@@ -158,15 +158,15 @@ def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    with opened_whole(path) as file:
+    with open_whole(path) as file:
         parquet.write_table(pa.Table.from_pylist(list(rows)), file, compression="zstd")
 
 
 def read_spec(path: Path) -> dict[str, Any]:
-    found = read_json(path)
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise BadArtifact(f"{path} is no specification of a benchmark, schema {SCHEMA}")
-    return found
+    spec = read_json(path)
+    if not isinstance(spec, dict) or spec.get("schema") != SCHEMA:
+        raise BadArtifact(f"{path} is not a benchmark specification of schema {SCHEMA}")
+    return spec
 
 
 def table_json(table: BenchTable) -> str:
@@ -174,15 +174,15 @@ def table_json(table: BenchTable) -> str:
 
 
 def read_table(path: str | Path) -> BenchTable:
-    """The table of a finished benchmark: its folder, or the file itself."""
+    """Return the table of a finished benchmark. `path`: its folder, or the table file."""
     where = Path(path).expanduser()
     where = where / TABLE if where.is_dir() else where
     if not where.is_file():
-        raise UsageError(f"there is no finished benchmark at {where}; whichtoken bench --out FOLDER makes one")
-    found = read_json(where)
-    if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
-        raise BadArtifact(f"{where} is no table of a benchmark, schema {SCHEMA}")
+        raise UsageError(f"there is no finished benchmark at {where}; run whichtoken bench --out FOLDER")
+    stored = read_json(where)
+    if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
+        raise BadArtifact(f"{where} is not a benchmark table of schema {SCHEMA}")
     try:
-        return decode(BenchTable, found)
+        return decode(BenchTable, stored)
     except BadArtifact as error:
-        raise BadArtifact(f"{where} is no table of a benchmark: {error}") from error
+        raise BadArtifact(f"{where} is not a benchmark table: {error}") from error

@@ -1,6 +1,6 @@
-"""The metrics of a benchmark, by name: what each measures of an input, and the columns that it gives. No torch.
+"""The metrics of a benchmark, by name: what each measures on an input, and the columns it produces. No torch.
 
-Others can be registered; those that only papers use are in `reproduce`.
+More can be registered; metrics that only papers use are in `reproduce`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,52 +10,52 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from whichtoken.bench.results import InputResult, by_method
-from whichtoken.bench.stats import Cells, cells_of, interval, tested
-from whichtoken.metrics.curves import aopc, auc, log_odds, normalised
+from whichtoken.bench.stats import Cells, cells_of, interval, with_p_values
+from whichtoken.metrics.curves import aopc, auc, log_odds, normalise
 from whichtoken.metrics.ranks import kendall, precision_at_k, recall_at_k
 from whichtoken.records import Attribution, Curve, Plan
 from whichtoken.tables import Column, Estimate
 
-ROUNDING = 1e-6  # of probabilities in single precision
+ROUNDING = 1e-6  # rounding error of single-precision probabilities
 ORDER_WORDS = {"morf": "highest first", "lerf": "lowest first", "random": "in random order"}
-INSIDE = "answers inside"  # of columns without the inputs whose answer was cut off
+INSIDE = "answers inside"  # marks columns that exclude inputs whose answer was truncated
 Better: TypeAlias = Literal["higher", "lower", ""]
-UP: Mapping[str, Better] = {"morf": "higher", "lerf": "lower", "random": ""}  # where more is lost
+UP: Mapping[str, Better] = {"morf": "higher", "lerf": "lower", "random": ""}  # metrics of lost probability
 DOWN: Mapping[str, Better] = {"morf": "lower", "lerf": "higher", "random": ""}
 Columns: TypeAlias = Iterable[tuple[Column, Cells]]
 
 
 @dataclass(frozen=True)
 class ScoredInput:
-    """What a metric may look at beside the scores of one method."""
+    """The scores of one method on one input, with what a metric may compare them to."""
 
     own: Attribution
-    other: Attribution | None  # of the next class, if there is one
-    units: Callable[[Attribution], Sequence[float]]  # scores of what can be removed
-    truth: Sequence[int] | None  # positions of the true answer's tokens
-    k: int  # how many of the highest count
+    other: Attribution | None  # the explanation of the next class, if computed
+    units: Callable[[Attribution], Sequence[float]]  # returns the scores of the removable units
+    truth: Sequence[int] | None  # token positions of the gold answer
+    k: int  # how many of the top tokens count
 
 
 class BenchMetric(Protocol):
-    """One name, and the columns that it gives."""
+    """A registered metric and the columns it produces."""
 
-    on_curves: bool = False  # it is measured on curves, which therefore must be drawn
-    between_classes: bool = False  # it needs explanations of another class
+    on_curves: bool = False  # measured on degradation curves
+    between_classes: bool = False  # needs explanations of another class
     needs_truth: bool = False
-    eraser: str = ""  # the order of the ERASER curve that it is measured on
+    eraser: str = ""  # the order of its ERASER curve, if it uses one
 
-    def value(self, seen: ScoredInput) -> float | None:
-        """What is measured of the scores themselves, and kept; None: nothing."""
+    def value(self, scored: ScoredInput) -> float | None:
+        """Return what the metric reads from the scores themselves, or None."""
         return None
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
-        """`name`: under which it is registered."""
+        """Yield the columns. `name`: the registered name of the metric."""
         ...
 
 
 @dataclass(frozen=True)
 class CurveMetric(BenchMetric):
-    """The mean over inputs of a function of their curves, for each plan."""
+    """The mean over inputs of a function of their curves, one column per plan."""
 
     title: str
     about: str
@@ -63,22 +63,22 @@ class CurveMetric(BenchMetric):
     measure: Callable[[Curve], float | None]
     on_curves: bool = True
     eraser: str = ""
-    steps: str = ""  # "aopc" or "log-odds": what each step contributes, for mean curves
-    absolute: bool = False  # and whether its sign counts
+    steps: str = ""  # "aopc" or "log-odds": the contribution of each step, for mean curves
+    absolute: bool = False  # mean curves of absolute values
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
         for plan in plans_of(inputs):
             if (plan.grid == "eraser") != bool(self.eraser) or self.eraser not in ("", plan.order):
                 continue
-            values = by_method(inputs, lambda one, method, plan=plan: self._measured(one, method, plan))  # type: ignore[misc]
+            values = by_method(inputs, lambda record, method, plan=plan: self._value(record, method, plan))  # type: ignore[misc]
             if any(values.values()):
                 column = Column(
                     f"{name} {plan}", self._title(plan), self.about, self.better[plan.order], metric=name, plan=plan
                 )
                 yield column, cells_of(column, values)
 
-    def _measured(self, one: InputResult, method: str, plan: Plan) -> float | None:
-        return self.measure(one.curve(method, plan))
+    def _value(self, record: InputResult, method: str, plan: Plan) -> float | None:
+        return self.measure(record.curve(method, plan))
 
     def _title(self, plan: Plan) -> str:
         if self.eraser:
@@ -88,11 +88,11 @@ class CurveMetric(BenchMetric):
 
 @dataclass(frozen=True)
 class NormalisedAopc(CurveMetric):
-    """AOPC between the bounds of the input."""
+    """AOPC scaled to the bounds of the input."""
 
-    def _measured(self, one: InputResult, method: str, plan: Plan) -> float | None:
-        bounds = bounds_of(one, plan)
-        return None if bounds is None else normalised(aopc(one.curve(method, plan)), *bounds)
+    def _value(self, record: InputResult, method: str, plan: Plan) -> float | None:
+        bounds = bounds_of(record, plan)
+        return None if bounds is None else normalise(aopc(record.curve(method, plan)), *bounds)
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ class BetweenClasses(BenchMetric):
     about: str = "Kendall's tau-b of the scores, between the explanations of the explained class and the next one"
     between_classes: bool = True
 
-    def value(self, seen: ScoredInput) -> float | None:
-        """None where there is nothing to compare: a constant ranks nothing, and 0 would read as if classes differed."""
-        return None if seen.other is None else _tau(seen.units(seen.own), seen.units(seen.other))
+    def value(self, scored: ScoredInput) -> float | None:
+        """Return None for constant scores: they have no ranking, and 0 would suggest that the classes differ."""
+        return None if scored.other is None else _tau(scored.units(scored.own), scored.units(scored.other))
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
-        values = by_method(inputs, lambda one, method: one.methods[method].values.get(name))
+        values = by_method(inputs, lambda record, method: record.methods[method].values.get(name))
         if any(values.values()):
             column = Column(name, "Kendall's tau between classes", self.about, "lower", metric=name)
             yield column, cells_of(column, values)
@@ -115,7 +115,7 @@ class BetweenClasses(BenchMetric):
 
 @dataclass(frozen=True)
 class AgreementMetric(BenchMetric):
-    """Between methods: a table of its own, and no column."""
+    """Rank correlation between methods: a separate table, without a column."""
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
         return ()
@@ -123,27 +123,27 @@ class AgreementMetric(BenchMetric):
 
 @dataclass(frozen=True)
 class Precision(BenchMetric):
-    """How many tokens of the true answer are among the k highest.
+    """How many tokens of the gold answer are among the k highest.
 
-    `precision@k` is the mean count, as AttCAT reports it; `share@k` is all counts together by all lengths together,
-    which Mask-LRP's code prints as precision: a recall.
+    `precision@k` is the mean count, as AttCAT reports it; `share@k` is the sum of counts over the sum of answer
+    lengths, a recall that Mask-LRP's code prints as precision.
     """
 
     needs_truth: bool = True
 
-    def value(self, seen: ScoredInput) -> float | None:
-        return None if seen.truth is None else float(precision_at_k(seen.own.scores, seen.truth, seen.k))
+    def value(self, scored: ScoredInput) -> float | None:
+        return None if scored.truth is None else float(precision_at_k(scored.own.scores, scored.truth, scored.k))
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
-        known = [one for one in inputs if one.truth is not None]
-        inside = [one for one in known if one.truth is not None and not one.truth.cut_off]
+        known = [record for record in inputs if record.truth is not None]
+        inside = [record for record in known if record.truth is not None and not record.truth.cut_off]
         yield from self._columns(name, known, k, "")
         if inside and len(inside) < len(known):
             yield from self._columns(name, inside, k, INSIDE)
 
     def _columns(self, name: str, inputs: Sequence[InputResult], k: int, which: str) -> Columns:
-        counts = by_method(inputs, lambda one, method: one.methods[method].values.get(name))
-        lengths = [one.truth.n_tokens for one in inputs if one.truth is not None]
+        counts = by_method(inputs, lambda record, method: record.methods[method].values.get(name))
+        lengths = [record.truth.n_tokens for record in inputs if record.truth is not None]
         ending, title = (f" {which}", f", {which}") if which else ("", "")
         about = f"mean number of the answer's tokens among the {k} highest of the whole input"
         column = Column(f"precision@{k}{ending}", f"precision@{k}{title}", about, "higher", metric=f"precision@{k}")
@@ -151,12 +151,12 @@ class Precision(BenchMetric):
         about = f"share of all answers' tokens that are among the {k} highest of their input: a micro recall"
         column = Column(f"share@{k}{ending}", f"share@{k}{title}", about, "higher", metric=f"share@{k}")
         cells = {method: share_cell([int(n) for n in of.values()], lengths) for method, of in counts.items()}
-        # The denominators are the same for all methods, so that shares differ as counts do, and are tested by them.
-        yield column, tested(column, counts, cells)
+        # All methods share the denominators, so a test of the counts is a test of the shares.
+        yield column, with_p_values(column, counts, cells)
 
 
 def share_cell(counts: Sequence[int], lengths: Sequence[int]) -> Estimate:
-    """The ratio of the sums; its interval comes from drawing inputs, each with its count and its length."""
+    """Return the ratio of the sums; the bootstrap draws inputs, each with its count and its length."""
     pairs = np.array([counts, lengths], dtype=np.float64).T
     low, high = interval(pairs, lambda means: means[:, 0] / means[:, 1])
     return Estimate(recall_at_k(counts, lengths), low, high, len(counts))
@@ -168,7 +168,7 @@ METRICS: dict[str, BenchMetric] = {
     "auc": CurveMetric("AUC", "area under the probability curve", DOWN, auc),
     "normalised-aopc": NormalisedAopc(
         "normalised AOPC",
-        "0: the lowest AOPC that any order of the tokens was found to have, 1: the highest",
+        "AOPC scaled so that 0 is the lowest AOPC found for any order of the tokens and 1 the highest",
         UP,
         aopc,
     ),
@@ -197,7 +197,7 @@ def register_metric(name: str, metric: BenchMetric) -> None:
 
 
 def plans_of(inputs: Sequence[InputResult]) -> list[Plan]:
-    return [one.plan for one in inputs[0].plans]
+    return [planned.plan for planned in inputs[0].plans]
 
 
 def plan_words(plan: Plan) -> str:
@@ -205,29 +205,29 @@ def plan_words(plan: Plan) -> str:
     return f"{plan.perturbation}, {ORDER_WORDS[plan.order]}{grid}"
 
 
-def bounds_of(one: InputResult, plan: Plan) -> tuple[float, float] | None:
-    """What the search found, or a method where it found more: each of them is an order that there is."""
-    searched = searched_bounds(one, plan)
+def bounds_of(record: InputResult, plan: Plan) -> tuple[float, float] | None:
+    """Return the bounds of AOPC: those of the search, widened by any method whose order lies outside them."""
+    searched = searched_bounds(record, plan)
     if searched is None:
         return None
-    there = found_by_methods(one, plan)
-    low, high = min(searched[0], *there), max(searched[1], *there)
-    return (low, high) if high - low > ROUNDING else None  # no order matters
+    reached = aopc_of_methods(record, plan)
+    low, high = min(searched[0], *reached), max(searched[1], *reached)
+    return (low, high) if high - low > ROUNDING else None  # None: the order makes no difference
 
 
-def searched_bounds(one: InputResult, plan: Plan) -> tuple[float, float] | None:
-    for held in one.plans:
-        if held.plan.same_steps(plan) and held.lower is not None and held.upper is not None:
-            return held.lower, held.upper
+def searched_bounds(record: InputResult, plan: Plan) -> tuple[float, float] | None:
+    for planned in record.plans:
+        if planned.plan.same_steps(plan) and planned.lower is not None and planned.upper is not None:
+            return planned.lower, planned.upper
     return None
 
 
-def found_by_methods(one: InputResult, plan: Plan) -> list[float]:
-    """The AOPC of every order of these steps that a method gave, highest or lowest first."""
-    alike = [held.plan for held in one.plans if held.plan.same_steps(plan)]
-    return [aopc(one.curve(method, same)) for method in one.methods for same in alike]
+def aopc_of_methods(record: InputResult, plan: Plan) -> list[float]:
+    """Return the AOPC of every method's order with the same steps, MoRF or LeRF."""
+    alike = [planned.plan for planned in record.plans if planned.plan.same_steps(plan)]
+    return [aopc(record.curve(method, same)) for method in record.methods for same in alike]
 
 
-def _tau(mine: Sequence[float], theirs: Sequence[float]) -> float | None:
-    constant = min(len(set(mine)), len(set(theirs))) < 2
-    return None if constant else kendall(mine, theirs)
+def _tau(own: Sequence[float], other: Sequence[float]) -> float | None:
+    constant = min(len(set(own)), len(set(other))) < 2
+    return None if constant else kendall(own, other)

@@ -1,12 +1,12 @@
-"""What a benchmark's table says beside its numbers: what was run, and how to read it."""
+"""Title, facts and notes of a benchmark table: what was run and how to read it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from whichtoken.bench._protocol import Protocol
-from whichtoken.bench.metrics import METRICS, found_by_methods
+from whichtoken.bench.metrics import METRICS, aopc_of_methods
 from whichtoken.bench.results import InputResult, Part
-from whichtoken.core.removal_steps import grid_of
+from whichtoken.core.removal_steps import find_grid
 from whichtoken.tables import BenchTable
 from whichtoken.targets import Part as PartOfAnswer
 from whichtoken.tasks import Task
@@ -21,7 +21,7 @@ PARTS: Mapping[PartOfAnswer, str] = {
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured, and how."""
+    """A measured benchmark: task, protocol and results."""
 
     task: Task
     protocol: Protocol
@@ -44,7 +44,7 @@ def title(run: Run, n_methods: int) -> str:
     return f"{model}: how faithful are {n_methods} methods?"
 
 
-def sampled(run: Run, n_found: int, n_without: int) -> str:
+def describe_sample(run: Run, n_found: int, n_without: int) -> str:
     how, n = run.protocol, len(run.inputs)
     if run.counts_answers:
         return (
@@ -55,8 +55,8 @@ def sampled(run: Run, n_found: int, n_without: int) -> str:
 
 
 def facts(run: Run) -> Iterator[tuple[str, str]]:
-    how, tokens = run.protocol, [one.n_tokens for one in run.inputs]
-    cut = sum(one.n_cut > 0 for one in run.inputs)
+    how, tokens = run.protocol, [record.n_tokens for record in run.inputs]
+    cut = sum(record.n_cut > 0 for record in run.inputs)
     if run.counts_answers:
         yield "k", f"{how.k}"
         own = "the model's answer, each end where its logit is highest, anywhere in the input"
@@ -65,8 +65,8 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
         yield "class", "the predicted one" if how.target == "predicted" else "the true one"
     if run.draws_curves:
         yield "perturbation", f"{', '.join(how.perturbations or ())}, {how.level} by {how.level}"
-        of = dict.fromkeys(grid_of(name).words for name in how.grids)
-        yield "steps", f"{', '.join(how.grids)} of {', '.join(of)}"
+        parts = dict.fromkeys(find_grid(name).words for name in how.grids)
+        yield "steps", f"{', '.join(how.grids)} of {', '.join(parts)}"
     lengths = f"{min(tokens)} to {max(tokens)} tokens, mean {sum(tokens) / len(tokens):.0f}"
     limit = f"at most {how.max_tokens}, only the context is cut"
     yield "lengths", f"{lengths}; {limit if run.counts_answers else f'{cut} {run.task.unit}s cut'}"
@@ -75,15 +75,15 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
     if run.draws_curves:
         asked, evaluated = sum(part.asked for part in run.parts), sum(part.evaluated for part in run.parts)
         shared = f"{1 - evaluated / max(asked, 1):.0%} shared"
-        yield "evaluations", f"{asked:,} perturbed {run.task.unit}s asked for, {evaluated:,} evaluated: {shared}"
+        yield "evaluations", f"{asked:,} perturbed {run.task.unit}s requested, {evaluated:,} evaluated: {shared}"
 
 
 def _answers(run: Run) -> Iterator[tuple[str, str]]:
-    known, k = [one.truth for one in run.inputs if one.truth is not None], run.protocol.k
+    known, k = [record.truth for record in run.inputs if record.truth is not None], run.protocol.k
     cut = sum(truth.cut_off for truth in known)
     length = sum(truth.n_tokens for truth in known) / len(known)
     ceiling = sum(min(truth.n_tokens, k) for truth in known) / len(known)
-    yield "answers", f"mean length {length:.2f} tokens; precision@{k} can be {ceiling:.2f} at most"
+    yield "answers", f"mean length {length:.2f} tokens; precision@{k} can be at most {ceiling:.2f}"
     yield "cut off", f"{cut} answer{'s' * (cut != 1)}, each counted as the span (0, 0): the first token"
     right = sum(truth.right for truth in known)
     yield "right", f"{right} of the model's answers, of {len(known) - cut} that are not cut off"
@@ -106,10 +106,10 @@ def _answer_notes(run: Run) -> Iterator[str]:
     )
     yield (
         f"precision@{k} is a count, as AttCAT reports it; share@{k} is what Mask-LRP reports as precision. All "
-        f"tokens are ranked, of the question and special ones too; ties by position."
+        f"tokens are ranked, including those of the question and special tokens; ties by position."
     )
-    if any(one.truth is not None and one.truth.cut_off for one in run.inputs):
-        yield "Answers that were cut off are counted as the papers do; 'answers inside' is without these questions."
+    if any(record.truth is not None and record.truth.cut_off for record in run.inputs):
+        yield "Answers that were cut off are counted as in the papers; 'answers inside' excludes these questions."
 
 
 def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
@@ -120,28 +120,28 @@ def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
     )
     if any(line.tuned_on_deletion for line in table.lines):
         yield (
-            "* tuned on deletion: the method looked at deletion curves (nine steps of its own) while it made its "
-            "scores, so measures by deletion flatter it; measures by mask it did not look at. refined-noise is the "
-            "control: the same search, on noise."
+            "* tuned on deletion: the method used deletion curves (nine steps of its own) to compute its scores, so "
+            "deletion metrics flatter it; it did not use mask metrics. refined-noise is the control: the same search "
+            "on noise."
         )
-    bounded = [one for one in run.inputs if any(held.lower is not None for held in one.plans)]
+    bounded = [record for record in run.inputs if any(planned.lower is not None for planned in record.plans)]
     if bounded:
-        exact = sum(all(held.exact for held in one.plans if held.lower is not None) for one in bounded)
-        over = sum(_beaten(one) for one in bounded)
+        exact = sum(all(planned.exact for planned in record.plans if planned.lower is not None) for record in bounded)
+        over = sum(_beats_search(record) for record in bounded)
         yield (
             f"Normalised AOPC: bounds for {len(bounded)} of {len(run.inputs)} {unit}s, {exact} of them exact, the "
-            f"others by beam search; in {over} {unit}s a method found a better or worse order than the search, and is "
-            "the bound."
+            f"others by beam search; in {over} {unit}s a method's order was better or worse than those of the search "
+            "and is used as the bound."
         )
 
 
-def _beaten(one: InputResult) -> bool:
-    """Whether a method's order lies outside of the bounds that the search found."""
-    for held in one.plans:
-        if held.lower is None or held.upper is None:
+def _beats_search(record: InputResult) -> bool:
+    """Whether a method's order lies outside the bounds found by the search."""
+    for planned in record.plans:
+        if planned.lower is None or planned.upper is None:
             continue
-        slack = 1e-6 * (held.upper - held.lower)
-        within = (held.lower - slack, held.upper + slack)
-        if any(not within[0] <= value <= within[1] for value in found_by_methods(one, held.plan)):
+        slack = 1e-6 * (planned.upper - planned.lower)
+        low, high = planned.lower - slack, planned.upper + slack
+        if any(not low <= value <= high for value in aopc_of_methods(record, planned.plan)):
             return True
     return False

@@ -1,4 +1,4 @@
-"""What a benchmark keeps of each input: plain data that goes to JSON and back without loss. No torch."""
+"""What a benchmark stores for each input: plain data that survives a round trip through JSON. No torch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,41 +15,41 @@ class MethodResult:
     """One method on one input."""
 
     tuned_on_deletion: bool
-    seconds: float | None  # not known of scores made elsewhere
+    seconds: float | None  # None for external scores
     evaluations: float | None
-    values: Mapping[str, float]  # what metrics measured of the scores themselves, by metric
-    curves: tuple[tuple[float, ...], ...]  # probabilities, for each plan of the input
+    values: Mapping[str, float]  # of metrics that read the scores themselves, by metric
+    curves: tuple[tuple[float, ...], ...]  # probabilities, one curve per plan of the input
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """How one plan removes parts of one input, and how far any order could get."""
+    """One plan on one input: the fractions removed, and the bounds of AOPC over all orders."""
 
     plan: Plan
     removed: tuple[float, ...]  # fractions
-    lower: float | None = None  # AOPC of the worst order that was found
-    upper: float | None = None  # and of the best; None: it was not searched for
-    exact: bool = False  # there is none worse or better
+    lower: float | None = None  # AOPC of the worst order found
+    upper: float | None = None  # of the best; None: not searched
+    exact: bool = False  # no order lies outside these bounds
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What is right about an input: tokens that hold the answer."""
+    """The gold answer of an input."""
 
     n_tokens: int
-    cut_off: bool  # the model's limit took some of them; the first token then stands for them
-    right: bool  # the model said the same
+    cut_off: bool  # lost by truncation, wholly or partly; counted as the first token
+    right: bool  # the model predicts the same span
 
 
 @dataclass(frozen=True)
 class InputResult:
-    """One input."""
+    """One input and what every method scored on it."""
 
     number: int  # in the sample
     row: int  # in the data
-    id: str  # its name in the data, if it has one
+    id: str  # in the data, if it has one
     key: str
-    label: str  # what the model said
+    label: str  # the model's prediction
     probability: float
     n_tokens: int
     n_cut: int
@@ -59,8 +59,8 @@ class InputResult:
     truth: Truth | None = None
 
     def curve(self, method: str, plan: Plan) -> Curve:
-        """As far as metrics read it."""
-        place = next(i for i, one in enumerate(self.plans) if one.plan == plan)
+        """Return a method's curve, with only the fields that metrics read."""
+        place = next(i for i, planned in enumerate(self.plans) if planned.plan == plan)
         return Curve(
             key=self.key,
             order=plan.order,
@@ -81,33 +81,33 @@ class InputResult:
 
 @dataclass(frozen=True)
 class Part:
-    """What was measured together."""
+    """Inputs that were measured together."""
 
     inputs: tuple[InputResult, ...]
-    asked: int  # sequences, by all methods, orders and metrics
-    evaluated: int  # of them by the model
+    asked: int  # sequences requested by all methods, orders and metrics
+    evaluated: int  # of those, evaluated by the model
 
     def __add__(self, other: "Part") -> "Part":
         return Part(self.inputs + other.inputs, self.asked + other.asked, self.evaluated + other.evaluated)
 
 
-def read_part(found: Any, where: object) -> Part:
+def read_part(stored: Any, where: object) -> Part:
     try:
-        return decode(Part, found)
+        return decode(Part, stored)
     except BadArtifact as error:
-        raise BadArtifact(f"{where} is no part of a benchmark: {error}; remove it, and it is measured again") from error
+        raise BadArtifact(f"{where} is not a part of a benchmark: {error}; remove it to measure it again") from error
 
 
 def every_input(parts: Iterable[Part]) -> list[InputResult]:
-    return sorted((one for part in parts for one in part.inputs), key=lambda one: one.number)
+    return sorted((record for part in parts for record in part.inputs), key=lambda record: record.number)
 
 
 def by_method(
     inputs: Sequence[InputResult], measure: Callable[[InputResult, str], float | None]
 ) -> dict[str, dict[int, float]]:
-    """For each method and input, by number, what is measured; inputs without a value are left out."""
-    found = {}
+    """Return the measured values by method and input number; inputs without a value are left out."""
+    by_name = {}
     for method in inputs[0].methods:
-        values = ((one.number, measure(one, method)) for one in inputs if method in one.methods)
-        found[method] = {number: value for number, value in values if value is not None}
-    return found
+        values = ((record.number, measure(record, method)) for record in inputs if method in record.methods)
+        by_name[method] = {number: value for number, value in values if value is not None}
+    return by_name

@@ -1,4 +1,4 @@
-"""Which methods a benchmark runs unless told otherwise."""
+"""The methods that a benchmark runs by default."""
 
 from whichtoken.core.registry import method, method_names
 from whichtoken.core.trace import Ask, Method
@@ -6,18 +6,18 @@ from whichtoken.tasks import Task
 
 
 def default_methods(task: Task, curves: bool = True) -> list[str]:
-    """What the model can run, controls included, without what asks it very often. `curves`: parts will be removed."""
+    """Return every supported method except the most expensive ones, controls included. `curves`: parts are removed."""
     built = {name: method(name) for name in method_names()}
-    found = [name for name, one in built.items() if not is_expensive(one) and task.can_run(one) is None]
-    return found if curves else [name for name in found if not _only_for_curves(built[name])]
+    names = [name for name, chosen in built.items() if not is_expensive(chosen) and task.can_run(chosen) is None]
+    return names if curves else [name for name in names if not _only_for_curves(built[name])]
 
 
 def is_expensive(built: Method) -> bool:
-    """Integrated gradients and TIS: dozens of passes, or hundreds of texts with tokens taken out."""
+    """Whether a method needs dozens of passes (integrated gradients) or hundreds of removals (TIS)."""
     asks = built.needs.asks
     return Ask.REMOVALS in asks or (Ask.PASSES in asks and Ask.HEADS not in asks)
 
 
 def _only_for_curves(built: Method) -> bool:
-    """A control of the search on deletions, which says nothing where nothing is deleted."""
+    """Whether a method is only a control for tuning on deletion, meaningless where nothing is deleted."""
     return Ask.DELETIONS in built.needs.asks and Ask.REFERENCES not in built.needs.asks

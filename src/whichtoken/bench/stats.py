@@ -1,4 +1,4 @@
-"""Means with intervals, and paired tests, over texts. No torch."""
+"""Means with bootstrap intervals, and paired tests, over inputs. No torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,29 +18,29 @@ Cells: TypeAlias = Mapping[str, Estimate]  # by method
 
 
 def cell(values: Sequence[float]) -> Estimate:
-    """Mean and 95 % percentile bootstrap interval."""
-    found = np.asarray(values, dtype=np.float64)
-    low, high = interval(found)
-    return Estimate(float(found.mean()), low, high, len(found))
+    """Return the mean with its 95 % percentile bootstrap interval."""
+    array = np.asarray(values, dtype=np.float64)
+    low, high = interval(array)
+    return Estimate(float(array.mean()), low, high, len(array))
 
 
 def interval(values: Floats, of: Callable[[Floats], Floats] | None = None) -> tuple[float, float]:
-    """`of`: what is computed from the means of several columns (text column), as a ratio of sums is."""
-    means = _resampled(values)
-    found = means if of is None else of(means)
-    return float(np.quantile(found, 0.025)), float(np.quantile(found, 0.975))
+    """Return the 95 % bootstrap interval of the mean, or of `of(means)` over columns, such as a ratio of sums."""
+    means = _bootstrap_means(values)
+    statistics = means if of is None else of(means)
+    return float(np.quantile(statistics, 0.025)), float(np.quantile(statistics, 0.975))
 
 
-def _resampled(values: Floats) -> Floats:
-    """In slices: a corpus squared need not fit in memory. The same texts are drawn for every method."""
-    source, found = np.random.default_rng(SEED), []
+def _bootstrap_means(values: Floats) -> Floats:
+    """Resample in slices to bound memory; the fixed seed draws the same inputs for every method."""
+    source, means = np.random.default_rng(SEED), []
     for _ in range(0, RESAMPLES, 200):
-        found.append(values[source.integers(0, len(values), (200, len(values)))].mean(1))
-    return np.concatenate(found)
+        means.append(values[source.integers(0, len(values), (200, len(values)))].mean(1))
+    return np.concatenate(means)
 
 
 def paired_p(best: Sequence[float], other: Sequence[float]) -> float:
-    """Two-sided sign-flip test of the mean difference between two methods on the same texts."""
+    """Return p of a two-sided sign-flip test of the mean difference between two methods on the same inputs."""
     differences = np.asarray(best, dtype=np.float64) - np.asarray(other, dtype=np.float64)
     observed, source, as_large = abs(differences.mean()), np.random.default_rng(SEED), 0
     for _ in range(0, RESAMPLES, 200):
@@ -50,7 +50,7 @@ def paired_p(best: Sequence[float], other: Sequence[float]) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjusted for how many were tested."""
+    """Return p values with Holm's correction for multiple tests."""
     adjusted, highest = [0.0] * len(ps), 0.0
     for place, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
         highest = max(highest, min(1.0, (len(ps) - place) * ps[i]))
@@ -59,12 +59,14 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def cells_of(column: Column, values: Values) -> Cells:
-    """Each method's mean; and the chance that the best is no better."""
-    return tested(column, values, {m: cell(list(of_inputs.values())) for m, of_inputs in values.items() if of_inputs})
+    """Return each method's mean, with p against the best method of the column."""
+    return with_p_values(
+        column, values, {m: cell(list(of_inputs.values())) for m, of_inputs in values.items() if of_inputs}
+    )
 
 
-def tested(column: Column, values: Values, cells: Cells) -> Cells:
-    """With the chance that the best is no better, on the inputs that both were measured on."""
+def with_p_values(column: Column, values: Values, cells: Cells) -> Cells:
+    """Add p against the best method, paired over the inputs that both were measured on."""
     if not column.better or len(cells) < 2:
         return cells
     sign = 1 if column.better == "higher" else -1

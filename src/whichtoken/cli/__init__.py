@@ -1,1 +1,1 @@
-"""The command line: parses, calls the library, prints. The door of Typer. Torch is imported only where needed."""
+"""The command line, built with Typer: parse, call the library, print. Torch is imported only where needed."""

@@ -1,4 +1,4 @@
-"""The list of commands. Each has a file of its own, which parses, calls the library and prints."""
+"""The list of commands. Each command has its own file, which parses, calls the library and prints."""
 
 from typing import Annotated
 
@@ -21,8 +21,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Which tokens influenced a Transformer's output, and how far that answer can be trusted.",
-    epilog=f"Try: whichtoken explain 'It is very slow.'   {DEBUG}",
+    help="Find out which tokens influenced a Transformer's output, and how far to trust the explanation.",
+    epilog=f"Try: whichtoken explain 'It is very slow.' {DEBUG}",
 )
 
 COMMANDS = (
@@ -30,18 +30,20 @@ COMMANDS = (
     (compare, "Compare methods on one input: one line per method, with its deletion score.", ""),
     (
         bench,
-        "Measure how faithful methods are on many inputs: a table with intervals and tests, curves, a report.",
+        "Measure how faithful methods are on many inputs, with intervals, tests, curves and a report.",
         "If interrupted, run the same command again to resume. ",
     ),
     (methods, "List the methods, or describe one.", ""),
-    (metrics, "List the metrics that say how faithful an explanation is.", ""),
+    (metrics, "List the metrics of faithfulness.", ""),
     (model, "Describe a model: architecture, layers, labels, supported methods.", ""),
-    (show, "Show results that were saved as json or jsonl.", ""),
+    (show, "Show results saved as json or jsonl.", ""),
 )
 for _command, _help, _note in COMMANDS:
     app.command(help=_help, epilog=f"{_note}{DEBUG}")(_command)
-app.add_typer(references_app, name="references", help="Reference texts, which Contrast-CAT contrasts with.")
-app.add_typer(heads_app, name="heads", help="Syntactic and positional heads, through which Mask-LRP propagates.")
+app.add_typer(
+    references_app, name="references", help="Build or show the reference texts that Contrast-CAT contrasts with."
+)
+app.add_typer(heads_app, name="heads", help="Build or show the mask of syntactic and positional heads for Mask-LRP.")
 
 
 @app.callback(invoke_without_command=True)

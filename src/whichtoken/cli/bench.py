@@ -1,4 +1,4 @@
-"""The command `bench`: from options to a benchmark, and from its table to an exit code."""
+"""The command `bench`: turn options into a benchmark, and its table into an exit code."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken.cli.inputs import built_methods
+from whichtoken.cli.inputs import build_methods
 from whichtoken.cli.options import Columns, Heads, Model, References, Settings, print_list
 from whichtoken.cli.subject import open_subject, say
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.render.terminal import bench_view
-from whichtoken.tables import BenchTable, in_order
+from whichtoken.tables import BenchTable, order_lines
 
 if TYPE_CHECKING:
     from whichtoken.bench._protocol import Protocol
@@ -22,62 +22,70 @@ if TYPE_CHECKING:
 
 
 OWN = "random (whichtoken)"
-OF_CURVES = {"perturbations": "--perturbation", "orders": "--order", "grids": "--grid", "level": "--level"}
+CURVE_OPTIONS = {"perturbations": "--perturbation", "orders": "--order", "grids": "--grid", "level": "--level"}
 
 
 def bench(
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="csv, tsv, jsonl, parquet or txt; questions in SQuAD's json; a folder of images."),
+        typer.Option(
+            "--data", help="csv, tsv, jsonl, parquet or txt file; SQuAD json for questions; folder of images."
+        ),
     ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", help="texts, qa or images; an error if the model is for another.")
+    task: Annotated[str | None, typer.Option("--task", help="Check that the model is for texts, qa or images.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the results; an interrupted run resumes there.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the results; a run goes on there.")] = None,
     model: Model = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", help="Names, separated by commas; or all. By default all but the most expensive."),
+        typer.Option("--methods", help="Comma-separated names, or all; default: all except the most expensive."),
     ] = None,
     settings: Settings = None,
-    metrics: Annotated[str | None, typer.Option("--metrics", help="Names, separated by commas.")] = None,
+    metrics: Annotated[str | None, typer.Option("--metrics", help="Comma-separated names (see: metrics).")] = None,
     protocol: Annotated[
-        str, typer.Option("--protocol", help="recommended, or as a paper: contrast-cat, attcat, mask-lrp.")
+        str, typer.Option("--protocol", help="recommended, or that of a paper: contrast-cat, attcat, mask-lrp.")
     ] = "recommended",
     perturbation: Annotated[
-        str | None, typer.Option("--perturbation", help="delete, mask, pad; of images black, mean.")
+        str | None, typer.Option("--perturbation", help="delete, mask or pad; for images black or mean.")
     ] = None,
-    order: Annotated[str | None, typer.Option("--order", help="morf, lerf, random.")] = None,
-    grid: Annotated[str | None, typer.Option("--grid", help="tenths, twentieths, all.")] = None,
+    order: Annotated[str | None, typer.Option("--order", help="Removal order: morf, lerf or random.")] = None,
+    grid: Annotated[str | None, typer.Option("--grid", help="Removal steps: tenths, twentieths or all.")] = None,
     level: Annotated[
-        str | None, typer.Option("--level", help="Remove by token (a patch of an image), word or pixel.")
+        str | None, typer.Option("--level", help="Unit of removal: token (image patch), word or pixel.")
     ] = None,
-    min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Leave shorter inputs out.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Of qa: how many of the highest tokens count; 20.")] = None,
-    sample: Annotated[int | None, typer.Option("--sample", help="Number of inputs; by default all.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the sample.")] = None,
+    min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Skip shorter inputs.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="For qa: how many of the top tokens count; default: 20.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", help="Number of inputs; default: all.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed of the sample.")] = None,
     column: Columns = None,
-    label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
     references: References = None,
     heads: Heads = None,
     controls: Annotated[
-        bool, typer.Option(help="Also measure random and, where words are deleted, refined-noise.")
+        bool, typer.Option(help="Also measure random and, if words are deleted, refined-noise.")
     ] = True,
     ablation: Annotated[
-        str | None, typer.Option("--ablation", help="Variants of one method instead; see the documentation.")
+        str | None, typer.Option("--ablation", help="Compare variants of one method instead (see docs/evaluation.md).")
     ] = None,
     train: Annotated[
-        Path | None, typer.Option("--train", help="Texts with labels, for ablations that build libraries.")
+        Path | None, typer.Option("--train", help="Labelled texts, for ablations that build reference libraries.")
     ] = None,
     attributions: Annotated[
-        Path | None, typer.Option("--attributions", help="Also scores made elsewhere, as JSON lines.")
+        Path | None, typer.Option("--attributions", help="Also measure external scores, in JSON lines.")
     ] = None,
     fail_under: Annotated[
         list[str] | None,
-        typer.Option("--fail-under", metavar="METRIC=VALUE", help="Exit 1 if a method is worse; repeatable."),
+        typer.Option("--fail-under", metavar="METRIC=VALUE", help="Exit with 1 if a method is worse; repeatable."),
     ] = None,
 ) -> None:
-    asked = {"metrics": metrics, "perturbations": perturbation, "orders": order, "grids": grid, "level": level}
+    protocol_options = {
+        "metrics": metrics,
+        "perturbations": perturbation,
+        "orders": order,
+        "grids": grid,
+        "level": level,
+    }
     more = {"min_tokens": min_tokens, "k": k, "sample": sample, "seed": seed}
     paths = [None if path is None else str(path) for path in (data, references, heads, train, attributions)]
     call = BenchCall(
@@ -90,23 +98,23 @@ def bench(
         methods=methods,
         settings=tuple(settings or ()),
         protocol=protocol,
-        changes=changes_of({**asked, **more}),
+        changes=parse_changes({**protocol_options, **more}),
         controls=controls,
         ablation=ablation,
         train=paths[3],
         attributions=paths[4],
         task=task,
     )
-    checks = gates(fail_under or [], call.metrics())  # a wrong word should not wait for the model
+    gates = parse_gates(fail_under or [], call.metrics())  # before loading the model
     if out is not None:
         from whichtoken.bench.folder import check_tools
 
         check_tools()
-    table = benchmark(call, open_subject(model, references, heads), out, checks)
+    table = benchmark(call, open_subject(model, references, heads), out, gates)
     print_list(bench_view(table))
     if out is not None:
         say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
-    failed = [line for gate in checks for line in gate.failures(table)]
+    failed = [line for gate in gates for line in gate.failures(table)]
     for line in failed:
         say(line)
     if failed:
@@ -115,7 +123,7 @@ def bench(
 
 @dataclass(frozen=True)
 class BenchCall:
-    """What the user asked for, in words; as `spec.json` keeps it, so that it can be asked for again."""
+    """The options of a call as typed; `spec.json` stores them so that the call can be repeated."""
 
     data: str | None
     column: tuple[str, ...]
@@ -135,42 +143,44 @@ class BenchCall:
 
     def __post_init__(self) -> None:
         if self.data is None and self.attributions is None:
-            raise UsageError("give the inputs to measure on: --data FILE; or --attributions FILE, which holds its own")
+            raise UsageError(
+                "give the inputs to measure on: --data FILE, or --attributions FILE, which contains its texts"
+            )
         if self.ablation is not None and (self.methods is not None or self.settings):
-            raise UsageError("--ablation has methods of its own; leave --methods and -o out")
+            raise UsageError("--ablation chooses the methods; leave out --methods and -o")
         if self.ablation is not None and self.attributions is not None:
-            raise UsageError("--ablation compares variants of one method; leave --attributions out")
+            raise UsageError("--ablation compares variants of one method; leave out --attributions")
         if self.train is not None and self.ablation is None:
-            raise UsageError("--train is for ablations that build reference libraries; give --ablation too")
+            raise UsageError("--train is for ablations that build reference libraries; add --ablation")
         for path in (self.data, self.train, self.attributions):
             if path is not None and not Path(path).exists():
                 raise UsageError(f"there is no file {path}")
-        named = [option for option, given in (("--column", self.column), ("--label", self.label)) if given]
+        named = [option for option, value in (("--column", self.column), ("--label", self.label)) if value]
         if named and self.data is not None and (Path(self.data).is_dir() or Path(self.data).suffix.lower() == ".json"):
-            raise UsageError(f"{', '.join(named)}: {self.data} has no columns; leave that out")
+            raise UsageError(f"{', '.join(named)}: {self.data} has no columns; leave the option out")
 
-    def made(self) -> "Protocol":
+    def build_protocol(self) -> "Protocol":
         from whichtoken.bench._protocol import protocol
 
         return protocol(self.protocol, **self.changes)
 
     def metrics(self) -> tuple[str, ...]:
-        """What --fail-under may name. An error if a word of the protocol is wrong."""
+        """Return the names that --fail-under accepts; raise if a protocol option is wrong."""
         from whichtoken.bench.metrics import METRICS
 
-        return gated(METRICS, self.made().k)
+        return gate_names(METRICS, self.build_protocol().k)
 
     def origin(self) -> dict[str, Any]:
-        """For `spec.json`: the paths and words that the rest of it was made from."""
-        made = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        """Return the options as typed, for `spec.json`."""
+        options = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
         if self.task is None:
-            del made["task"]  # folders that were begun before there were tasks go on
+            del options["task"]  # so that folders from before --task existed can be resumed
         changes = {key: value for key, value in self.changes.items() if key != "sample"}
-        return {"call": {**made, "changes": changes}}
+        return {"call": {**options, "changes": changes}}
 
 
-def benchmark(call: BenchCall, subject: "Subject", out: Path | None, checks: "Sequence[Gate]" = ()) -> BenchTable:
-    """`checks`: what the table will have to pass."""
+def benchmark(call: BenchCall, subject: "Subject", out: Path | None, gates: "Sequence[Gate]" = ()) -> BenchTable:
+    """Run the benchmark. `gates` are checked for metrics that are not measured."""
     from whichtoken.bench._run import gather, prepare, run_sample
     from whichtoken.bench.external import read_external_scores
     from whichtoken.bench.folder import Folder, draw_variants
@@ -178,22 +188,24 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None, checks: "Se
 
     task = task_for(subject)
     _check_task(call, task)
-    how = call.made()
-    _check_effect(call, how.suited_to(task), checks)
-    given = {} if call.attributions is None else read_external_scores(Path(call.attributions), task)
-    names = {name for of_text in given.values() for name in of_text}
-    methods = chosen(call, subject, names)
-    if twice := sorted(names & methods.keys()):
-        raise UsageError(f"{', '.join(twice)}: measured here and scored in {call.attributions}; rename it there")
-    bench = prepare(subject, methods, how, given)
+    protocol = call.build_protocol()
+    _check_effect(call, protocol.adapt_to(task), gates)
+    external = {} if call.attributions is None else read_external_scores(Path(call.attributions), task)
+    names = {name for of_text in external.values() for name in of_text}
+    methods = choose_methods(call, subject, names)
+    if duplicates := sorted(names & methods.keys()):
+        raise UsageError(
+            f"{', '.join(duplicates)}: measured here and also scored in {call.attributions}; rename it there"
+        )
+    bench = prepare(subject, methods, protocol, external)
     if call.data is None:
-        examples: Any = [BenchInput(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(given)]
+        examples: Any = [BenchInput(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(external)]
     else:
         examples = bench.task.examples(call.data, call.label, list(call.column) or None)
-    table = run_sample(bench, gather(bench, examples, given or None), Folder.at(out), call.origin())
+    table = run_sample(bench, gather(bench, examples, external or None), Folder.at(out), call.origin())
     if call.ablation is None:
         return table
-    ordered = in_order(table, list(methods))
+    ordered = order_lines(table, list(methods))
     if out is not None:
         draw_variants(ordered, out)
     return ordered
@@ -201,24 +213,24 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None, checks: "Se
 
 def _check_task(call: BenchCall, task: "Task") -> None:
     if call.task not in (None, task.name):
-        found = f"{task.subject.title} {task.reads}, which is --task {task.name}, and --task {call.task} was given"
-        raise UsageError(f"{found}; leave it out, or give another --model")
+        conflict = f"{task.subject.title} {task.purpose}, which is --task {task.name}, not --task {call.task}"
+        raise UsageError(f"{conflict}; leave out --task, or give another --model")
 
 
-def _check_effect(call: BenchCall, how: "Protocol", checks: "Sequence[Gate]") -> None:
-    """Options that would change nothing are refused, and so are gates of what is not measured."""
-    if "k" in call.changes and "precision" not in (how.metrics or ()):
-        raise UsageError("--k is how many of the highest tokens count as found in an answer; this measures none")
-    idle = [option for name, option in OF_CURVES.items() if name in call.changes and not how.plans()]
+def _check_effect(call: BenchCall, protocol: "Protocol", gates: "Sequence[Gate]") -> None:
+    """Raise for options without effect, and for gates on metrics that are not measured."""
+    if "k" in call.changes and "precision" not in (protocol.metrics or ()):
+        raise UsageError("--k is for the metric precision, which is not measured here; leave it out")
+    idle = [option for name, option in CURVE_OPTIONS.items() if name in call.changes and not protocol.plans()]
     if idle:
         listed = ", ".join(idle)
-        raise UsageError(f"{listed}: how parts are removed, and no metric looks at that; add --metrics aopc")
-    for gate in checks:
-        gate.check(gated(how.metrics or (), how.k))
+        raise UsageError(f"{listed}: no metric here removes parts of the input; leave it out, or add --metrics aopc")
+    for gate in gates:
+        gate.check(gate_names(protocol.metrics or (), protocol.k))
 
 
-def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[str, Any]:
-    """By the name that tables show; `given`: names of what was scored elsewhere."""
+def choose_methods(call: BenchCall, subject: "Subject", external: Collection[str]) -> dict[str, Any]:
+    """Return the methods by their name in tables. `external`: names of external scores."""
     from whichtoken.bench.selection import default_methods
     from whichtoken.bench.table import CONTROLS
     from whichtoken.core.registry import method
@@ -228,22 +240,22 @@ def chosen(call: BenchCall, subject: "Subject", given: Collection[str]) -> dict[
     if call.ablation is not None:
         return ablation(call.ablation, subject, call.train)
     task, words, names = task_for(subject), list(call.settings), call.methods
-    usual = default_methods(task, curves=bool(call.made().suited_to(task).plans()))
+    defaults = default_methods(task, curves=bool(call.build_protocol().adapt_to(task).plans()))
     if names is None and call.attributions is None:
-        names = ",".join(name for name in usual if name not in CONTROLS)
-    built = built_methods(names, words) if names is not None else []
+        names = ",".join(name for name in defaults if name not in CONTROLS)
+    built = build_methods(names, words) if names is not None else []
     if names == "all":
-        built = [one for one in built if task.can_run(one) is None]
-    found = {one.label: one for one in built}
+        built = [candidate for candidate in built if task.can_run(candidate) is None]
+    methods = {candidate.label: candidate for candidate in built}
     if call.controls:
-        controls = [name for name in CONTROLS if name in usual and name not in {*found, *given}]
-        found |= {name: method(name) for name in controls}
-    return found or {OWN: method("random")}  # what was scored elsewhere is laid on something scored here
+        controls = [name for name in CONTROLS if name in defaults and name not in {*methods, *external}]
+        methods |= {name: method(name) for name in controls}
+    return methods or {OWN: method("random")}  # external scores need one attribution computed here
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A value that every method must reach, controls excepted."""
+    """A value that every method except controls must reach."""
 
     metric: str
     least: float
@@ -268,15 +280,15 @@ class Gate:
         ]
 
 
-def gated(metrics: Iterable[str], k: int) -> tuple[str, ...]:
-    """What --fail-under may name where these metrics are measured: the first words of their columns."""
+def gate_names(metrics: Iterable[str], k: int) -> tuple[str, ...]:
+    """Return the names that --fail-under accepts for these metrics: the first words of their columns."""
     counted = {"precision": (f"precision@{k}", f"share@{k}")}
     return *(word for name in metrics for word in counted.get(name, (name,))), "seconds", "evaluations"
 
 
-def gates(words: Sequence[str], known: Sequence[str]) -> list[Gate]:
-    """`known`: metrics. A wrong word should not wait for the benchmark."""
-    found = []
+def parse_gates(words: Sequence[str], known: Sequence[str]) -> list[Gate]:
+    """Parse METRIC=VALUE. `known`: names of metrics."""
+    gates = []
     for word in words:
         metric, _, value = (part.strip() for part in word.partition("="))
         Gate(metric, nan).check(known)
@@ -286,12 +298,12 @@ def gates(words: Sequence[str], known: Sequence[str]) -> list[Gate]:
             least = nan
         if isnan(least):
             raise BadSetting("--fail-under", word, "metric=number, such as aopc=0.4")
-        found.append(Gate(metric, least))
-    return found
+        gates.append(Gate(metric, least))
+    return gates
 
 
-def changes_of(words: Mapping[str, str | int | None]) -> dict[str, Any]:
-    """Options that change the protocol: lists are separated by commas."""
+def parse_changes(words: Mapping[str, str | int | None]) -> dict[str, Any]:
+    """Return the options that change the protocol; lists are split at commas."""
     lists = ("perturbations", "orders", "grids", "metrics")
     return {
         name: tuple(part.strip() for part in str(value).split(",") if part.strip()) if name in lists else value

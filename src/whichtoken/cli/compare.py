@@ -1,4 +1,4 @@
-"""The command `compare`."""
+"""The command `compare`: compare methods on one input."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whichtoken.cli import inputs
-from whichtoken.cli.explain import Request, explained
+from whichtoken.cli.explain import Request, explain_inputs
 from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
     Against,
@@ -24,8 +24,8 @@ from whichtoken.cli.options import (
     Target,
     make_look,
 )
-from whichtoken.cli.outputs import put, sink_of, write_results
-from whichtoken.cli.subject import open_subject, runnable
+from whichtoken.cli.outputs import sink_of, write_results, write_text
+from whichtoken.cli.subject import keep_supported, open_subject
 from whichtoken.errors import UsageError
 from whichtoken.metrics.curves import METRICS, aopc
 from whichtoken.records import Attribution, Curve
@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 
 
 def compare(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to explain.")] = None,
     pair: Annotated[str | None, typer.Option("--pair", help="Second text of a pair.")] = None,
-    image: Annotated[Path | None, typer.Option("--image", help="File of an image.")] = None,
-    question: Annotated[str | None, typer.Option("--question", help="For a model that answers questions.")] = None,
-    context: Annotated[str | None, typer.Option("--context", help="Where the answer is.")] = None,
+    image: Annotated[Path | None, typer.Option("--image", help="Image file.")] = None,
+    question: Annotated[
+        str | None, typer.Option("--question", help="Question, for a question-answering model.")
+    ] = None,
+    context: Annotated[str | None, typer.Option("--context", help="Context of the question.")] = None,
     model: Model = None,
-    methods: Annotated[str, typer.Option("--methods", help="Names, separated by commas; or all.")] = "all",
+    methods: Annotated[str, typer.Option("--methods", help="Comma-separated names, or all.")] = "all",
     target: Target = None,
     against: Against = None,
     references: References = None,
@@ -52,21 +54,21 @@ def compare(
     settings: Settings = None,
     numbers: Numbers = False,
 ) -> None:
-    if all(given is None for given in (text, image, question, context)):
-        raise UsageError("give a TEXT, or --image FILE, or --question Q --context C; one of them")
+    if all(value is None for value in (text, image, question, context)):
+        raise UsageError("give one of TEXT, --image FILE, or --question Q --context C")
     images = () if image is None else (image,)
-    found = inputs.TypedInputs(() if text is None else (text,), pair, None, (), images, question, context).gather()
-    inputs.check_against(against, found)
-    if len(found) != 1:
-        raise UsageError(f"compare shows one input, and here are {len(found)}; bench measures methods on many")
-    built = inputs.built_methods(methods, settings or [])
-    sink = sink_of(form, out, make_look(level, False, numbers), 1 - found.n_images, found.n_images)
+    items = inputs.TypedInputs(() if text is None else (text,), pair, None, (), images, question, context).gather()
+    inputs.check_against(against, items)
+    if len(items) != 1:
+        raise UsageError(f"compare shows one input, but there are {len(items)}; to measure many, use bench")
+    built = inputs.build_methods(methods, settings or [])
+    sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
     subject = open_subject(model, references, heads)
-    chosen = runnable(subject, built) if methods == "all" else built
-    asked = Request(chosen, inputs.wanted_target(target, against), None, False)
-    comparison = compared(subject, found, asked)
+    supported = keep_supported(subject, built) if methods == "all" else built
+    request = Request(supported, inputs.resolve_target(target, against), None, False)
+    comparison = compare_methods(subject, items, request)
     if sink.kind in ("json", "jsonl"):
-        put(comparison.to_json(sink.kind == "jsonl"), out)
+        write_text(comparison.to_json(sink.kind == "jsonl"), out)
         return
     write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
     if sink.kind == "terminal" and out is None:
@@ -75,12 +77,12 @@ def compare(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods on one text, the best first."""
+    """Methods on one input, best first."""
 
     result: Mapping[str, Attribution]
     curves: Mapping[str, Curve]
-    unit: str  # what was explained
-    tokens: str  # and what its parts are called
+    unit: str  # of input, such as "text"
+    tokens: str  # what its parts are called
 
     @property
     def word(self) -> str:
@@ -102,19 +104,19 @@ class Comparison:
         return aopc(self.curves[name])
 
     def remarks(self) -> dict[str, str]:
-        """Which are best, of all and of those that did not search; there may be ties."""
-        shown = {name: f"{self.deletion(name):+.3f}" for name in self.result}
-        best = next(iter(shown.values()))
-        honest = next((shown[name] for name in shown if not self.result[name].tuned_on_deletion), None)
+        """Return the score of each method, marking the best one and the best untuned one; there may be ties."""
+        scores = {name: f"{self.deletion(name):+.3f}" for name in self.result}
+        best = next(iter(scores.values()))
+        best_untuned = next((scores[name] for name in scores if not self.result[name].tuned_on_deletion), None)
         marks = {
-            name: ", best" if score == best else ", best that did not search"
-            for name, score in shown.items()
-            if score == best or (score == honest and not self.result[name].tuned_on_deletion)
+            name: ", best" if score == best else ", best untuned"
+            for name, score in scores.items()
+            if score == best or (score == best_untuned and not self.result[name].tuned_on_deletion)
         }
-        return {name: f"{self.word} {score}{marks.get(name, '')}" for name, score in shown.items()}
+        return {name: f"{self.word} {score}{marks.get(name, '')}" for name, score in scores.items()}
 
     def to_json(self, lines: bool) -> str:
-        """A list of methods, or one method on each line."""
+        """Return a JSON list of methods, or with `lines` one method per line."""
         rows = [
             {
                 "method": name,
@@ -125,17 +127,17 @@ class Comparison:
             }
             for name, attribution in self.result.items()
         ]
-        written = [json.dumps(row, ensure_ascii=False) for row in rows]
-        return "\n".join(written) + "\n" if lines else "[\n" + ",\n".join(written) + "\n]\n"
+        encoded = [json.dumps(row, ensure_ascii=False) for row in rows]
+        return "\n".join(encoded) + "\n" if lines else "[\n" + ",\n".join(encoded) + "\n]\n"
 
 
-def compared(subject: "Subject", given: CommandInputs, asked: Request) -> Comparison:
+def compare_methods(subject: "Subject", items: CommandInputs, request: Request) -> Comparison:
     from whichtoken.evaluate import degrade
     from whichtoken.tasks import task_for
 
-    result = next(iter(explained(subject, given, asked)))
-    items = list(given) * len(result)
-    curves = dict(zip(result, degrade(subject, list(result.values()), inputs=items), strict=True))
+    result = next(iter(explain_inputs(subject, items, request)))
+    repeated = list(items) * len(result)
+    curves = dict(zip(result, degrade(subject, list(result.values()), inputs=repeated), strict=True))
     ranked = sorted(result, key=lambda name: -aopc(curves[name]))
     task = task_for(subject)
     return Comparison({name: result[name] for name in ranked}, curves, task.unit, task.tokens)

@@ -1,4 +1,4 @@
-"""The command `explain`."""
+"""The command `explain`: explain texts, questions or images."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from whichtoken.cli.options import (
 )
 from whichtoken.cli.outputs import sink_of, write_results
 from whichtoken.cli.run import INTERRUPTED
-from whichtoken.cli.subject import NO_HEADS, open_subject, runnable, say
+from whichtoken.cli.subject import NO_HEADS, keep_supported, open_subject, say
 from whichtoken.errors import UsageError, WhichTokenError
 from whichtoken.records import Attribution
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
+    """How inputs are explained."""
+
     methods: Sequence[Any]
     target: Any
     long: Any
@@ -47,7 +49,7 @@ class Request:
 def explain(
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT...", help="Texts; or - to read one from each line of standard input."),
+        typer.Argument(metavar="TEXT...", help="Texts, or - to read one text per line from standard input."),
     ] = None,
     pair: Annotated[str | None, typer.Option("--pair", help="Second text of a pair.")] = None,
     file: Annotated[
@@ -55,15 +57,17 @@ def explain(
         typer.Option("--file", help="Texts from a csv, tsv, jsonl, parquet or txt file."),
     ] = None,
     column: Columns = None,
-    image: Annotated[list[Path] | None, typer.Option("--image", help="File of an image; repeatable.")] = None,
-    question: Annotated[str | None, typer.Option("--question", help="For a model that answers questions.")] = None,
+    image: Annotated[list[Path] | None, typer.Option("--image", help="Image file; repeatable.")] = None,
+    question: Annotated[
+        str | None, typer.Option("--question", help="Question, for a question-answering model.")
+    ] = None,
     context: Annotated[
-        str | None, typer.Option("--context", help="Where the answer is; or - to read it from standard input.")
+        str | None, typer.Option("--context", help="Context of the question, or - to read it from standard input.")
     ] = None,
     model: Model = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="Names, separated by commas, with @preset if wanted; or all; or auto."),
+        typer.Option("--method", help="Comma-separated names, optionally name@preset; or all; or auto."),
     ] = None,
     target: Target = None,
     against: Against = None,
@@ -75,65 +79,69 @@ def explain(
     settings: Settings = None,
     long: Annotated[
         str | None,
-        typer.Option("--long", help="Too long texts: truncate, the default; window, that of contexts; or error."),
+        typer.Option("--long", help="Over-long inputs: truncate (default), window (default for questions) or error."),
     ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Also what each layer adds, where there is that.")] = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Include per-layer contributions, if the method provides them.")
+    ] = False,
     difference: Differences = False,
     numbers: Numbers = False,
     how: How = "bilinear",
     benchmark_folder: Annotated[
-        Path | None, typer.Option("--benchmark", help="With --method auto: the folder that bench --out made.")
+        Path | None, typer.Option("--benchmark", help="With --method auto: a folder written by bench --out.")
     ] = None,
 ) -> None:
-    words = inputs.TypedInputs(texts or (), pair, file, column or (), image or (), question, context)
-    found = words.gather()
-    inputs.check_against(against, found)
-    sink = sink_of(form, out, make_look(level, difference, numbers, how), len(found) - found.n_images, found.n_images)
-    inputs.check_apart(out, found)
+    typed = inputs.TypedInputs(texts or (), pair, file, column or (), image or (), question, context)
+    items = typed.gather()
+    inputs.check_against(against, items)
+    sink = sink_of(form, out, make_look(level, difference, numbers, how), len(items) - items.n_images, items.n_images)
+    inputs.check_not_overwritten(out, items)
     if method == "auto" and settings:
-        raise UsageError("-o changes a method, and what was measured would not hold for it; name the method instead")
+        raise UsageError(
+            "-o changes a method, so the benchmark of --method auto would not apply; name the method instead"
+        )
     if benchmark_folder is not None and method != "auto":
-        raise UsageError("--benchmark is what --method auto chooses by; add --method auto")
+        raise UsageError("--benchmark is only for --method auto; add --method auto")
     if method not in (None, "auto"):
-        inputs.built_methods(method or "", settings or [])  # a wrong word should not wait for the model
+        inputs.build_methods(method or "", settings or [])  # check names before loading the model
     subject = open_subject(model, references, heads)
-    why = _auto(subject, found, benchmark_folder) if method == "auto" else None
-    methods = inputs.built_methods(why.method if why else method or _default_methods(subject), settings or [])
-    chosen = runnable(subject, methods) if method in (None, "all") else methods
-    asked = Request(chosen, inputs.wanted_target(target, against), long, layers)
-    progress = write_results(_with_reason(explained(subject, found, asked), why), sink)
+    why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
+    methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
+    supported = keep_supported(subject, methods) if method in (None, "all") else methods
+    request = Request(supported, inputs.resolve_target(target, against), long, layers)
+    progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
-        say(f"{progress.finished} of {len(found)} explained, in {out}")
+        say(f"{progress.finished} of {len(items)} explained, in {out}")
     if progress.error is not None:
         raise progress.error
     if progress.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def explained(subject: "Subject", given: CommandInputs, asked: Request) -> Iterator[Mapping[str, Attribution]]:
-    """Errors name an input as the user knows it: a text by file and row, an image by its file."""
+def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -> Iterator[Mapping[str, Attribution]]:
+    """Yield the explanation of each input; errors name it by file and row, or by image file."""
     from whichtoken._explain import check_keyword, explain_each
     from whichtoken.core.trace import Ask
 
-    asking = [method for method in asked.methods if Ask.HEADS in method.needs.asks]
-    if asking and subject.heads is not None and not subject.heads.n_selected:
+    needs_heads = any(Ask.HEADS in method.needs.asks for method in request.methods)
+    if needs_heads and subject.heads is not None and not subject.heads.n_selected:
         say(NO_HEADS)
-    check_keyword(subject, given.keyword)
+    check_keyword(subject, items.keyword)
     try:
-        yield from explain_each(subject, given, asked.methods, asked.target, asked.long, asked.layers)
+        yield from explain_each(subject, items, request.methods, request.target, request.long, request.layers)
     except WhichTokenError as error:
         if error.index is not None:
-            error.place = given.where(error.index)
+            error.place = items.where(error.index)
         raise
 
 
-def _auto(subject: "Subject", given: CommandInputs, benchmark: Path | None) -> "BestMethod":
-    """The method that did best for this model, and why; said, because it may take a while to find out."""
+def _choose_best(subject: "Subject", items: CommandInputs, benchmark: Path | None) -> "BestMethod":
+    """Choose the most faithful method for this model and report why."""
     from whichtoken._explain import check_keyword
     from whichtoken.bench.auto import best_method
 
-    check_keyword(subject, given.keyword)
-    choice = best_method(subject, given, benchmark)
+    check_keyword(subject, items.keyword)
+    choice = best_method(subject, items, benchmark)
     say(f"auto: {choice.why}")
     return choice
 
@@ -147,9 +155,12 @@ def _default_methods(subject: "Subject") -> str:
 def _with_reason(
     results: Iterator[Mapping[str, Attribution]], choice: "BestMethod | None"
 ) -> Iterator[Mapping[str, Attribution]]:
-    """Results that say why their method was chosen, if nobody named one."""
+    """Yield results that record why --method auto chose their method."""
     for result in results:
         if choice is None:
             yield result
         else:
-            yield {key: replace(one, details={**one.details, "auto": choice.why}) for key, one in result.items()}
+            yield {
+                name: replace(attribution, details={**attribution.details, "auto": choice.why})
+                for name, attribution in result.items()
+            }

@@ -1,4 +1,4 @@
-"""The commands `heads build` and `heads show`: head masks from parsed corpora, and how they are shown."""
+"""The commands `heads build` and `heads show`: build head masks from parsed corpora, and display them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -9,8 +9,8 @@ import typer
 
 import whichtoken
 from whichtoken.atomic_write import check_writable
-from whichtoken.cli.inputs import parsed_settings
-from whichtoken.cli.options import DEBUG, Model, Settings, print_list
+from whichtoken.cli.inputs import parse_settings
+from whichtoken.cli.options import DEBUG, Model, print_list
 from whichtoken.cli.subject import NO_HEADS, open_subject, say
 from whichtoken.errors import UnknownName, UsageError
 
@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 
 heads_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+RuleSettings = Annotated[
+    list[str] | None,
+    typer.Option("-o", metavar="SETTING=VALUE", help="Change a setting, such as syntactic or positional; repeatable."),
+]
+
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where the sentences come from: parsed files, or a plain text and what parses it."""
+    """The source of sentences: parsed files, or a text file and the spaCy pipeline that parses it."""
 
     conllu: Sequence[Path]
     text: Path | None
@@ -30,9 +35,9 @@ class Corpus:
 
     def __post_init__(self) -> None:
         if bool(self.conllu) == (self.text is not None):
-            raise UsageError("give --conllu FILE, more than once if wanted, or --text FILE; one of them")
+            raise UsageError("give either --conllu FILE (repeatable) or --text FILE")
         if self.pipeline is not None and self.text is None:
-            raise UsageError("--pipeline parses --text, and there is no such file; CoNLL-U is parsed already")
+            raise UsageError("--pipeline parses --text, which is missing; CoNLL-U files are already parsed")
         for path in (*self.conllu, *([self.text] if self.text else [])):
             if not path.is_file():
                 raise UsageError(f"there is no file {path}")
@@ -49,58 +54,62 @@ class Corpus:
 
 
 def rule_settings(words: Sequence[str]) -> dict[str, object]:
-    """Checked by name before a model is loaded; their values by `build_heads`."""
+    """Return the settings; names are checked here, before the model is loaded, and values by `heads.build`."""
     from whichtoken.heads import HeadRule
 
-    settings, known = parsed_settings(words), [f.name for f in fields(HeadRule)]
+    settings, known = parse_settings(words), [f.name for f in fields(HeadRule)]
     for setting in settings:
         if setting not in known:
             raise UnknownName("setting of heads build", setting, known)
     return settings
 
 
-def shipped() -> "HeadMask":
-    """That of the model that comes with whichtoken."""
+def read_default_mask() -> "HeadMask":
+    """Return the head mask of the bundled model."""
     from whichtoken.heads.store import read
     from whichtoken.models.loading import DEFAULT, DEFAULT_HEADS
 
     return read(DEFAULT / DEFAULT_HEADS)
 
 
-@heads_app.command("build", epilog=DEBUG, help="Read where heads point in a parsed corpus; choose those that qualify.")
+@heads_app.command(
+    "build",
+    epilog=DEBUG,
+    help="Measure where heads attend in a parsed corpus and select syntactic and positional heads.",
+)
 def heads_build(
-    out: Annotated[Path, typer.Option("--out", help="JSON file to make.")],
+    out: Annotated[Path, typer.Option("--out", help="JSON file to create.")],
     conllu: Annotated[
         list[Path] | None,
-        typer.Option("--conllu", help="Corpus in CoNLL-U format, as the Universal Dependencies are; repeatable."),
+        typer.Option("--conllu", help="Corpus in CoNLL-U format, such as Universal Dependencies; repeatable."),
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option("--text", help="Or a csv, tsv, jsonl, parquet or txt file, to be parsed by spaCy."),
+        typer.Option("--text", help="Instead: csv, tsv, jsonl, parquet or txt file to parse with spaCy."),
     ] = None,
     pipeline: Annotated[
         str | None,
-        typer.Option("--pipeline", help="spaCy pipeline that parses --text; by default en_core_web_sm."),
+        typer.Option("--pipeline", help="spaCy pipeline for --text; default: en_core_web_sm."),
     ] = None,
     model: Model = None,
-    settings: Settings = None,
+    settings: RuleSettings = None,
 ) -> None:
-    corpus, chosen = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
+    corpus, rule = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
     check_writable(out)
     sentences = corpus.sentences()
-    mask = whichtoken.heads.build(open_subject(model, None), sentences, corpus=corpus.name, out=out, **chosen)
+    mask = whichtoken.heads.build(open_subject(model, None), sentences, corpus=corpus.name, out=out, **rule)
     _show_heads(mask)
     say(f"written to {out}; use it with --heads {out}")
 
 
-@heads_app.command("show", epilog=DEBUG, help="What a head mask holds; by default that of the default model.")
+@heads_app.command("show", epilog=DEBUG, help="Describe a head mask; default: that of the bundled model.")
 def heads_show(
     file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Picture to write: png, svg or pdf.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Also draw a figure: png, svg or pdf.")] = None,
 ) -> None:
     from whichtoken.heads.store import read
 
-    mask = shipped() if file is None else read(file)
+    mask = read_default_mask() if file is None else read(file)
     if out is not None:
         whichtoken.plot.heads(mask, out)
     _show_heads(mask)

@@ -1,4 +1,4 @@
-"""The command `methods`: the list of methods, or a page about one. It does not import torch."""
+"""The command `methods`: list the methods, or describe one. It does not import torch."""
 
 from typing import Annotated
 
@@ -17,14 +17,14 @@ def methods(name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) 
 
 
 def _method_list() -> RenderableType:
-    head = ("method", "paper", "reads", "asks the model for", "deterministic", "tuned on deletion")
+    head = ("method", "paper", "reads", "also needs", "deterministic", "tuned on deletion")
     rows = [
         (e.name, e.paper, e.reads, e.asks, e.deterministic, "yes" if e.tuned_on_deletion else "no") for e in catalogue()
     ]
     notes = (
-        "\nreads: of one forward and one backward pass that all methods share; d is the gradient. Relevance takes one "
-        "more pass for each set of rules (in brackets). tuned on deletion: looks at the deletion curve, so "
-        "deletion scores flatter it.\nMore: whichtoken methods NAME"
+        "\nreads: tensors of the one forward and one backward pass that all methods share; d marks gradients. Each "
+        "relevance rule set (in parentheses) takes one more pass. tuned on deletion: uses the deletion curve, which "
+        "flatters its deletion scores.\nMore: whichtoken methods NAME"
     )
     return Group(table_view(head, rows), Text(notes, style="dim"))
 
@@ -37,9 +37,9 @@ def _method_page(name: str) -> RenderableType:
     facts = [
         ("paper", entry.paper),
         ("reads", entry.reads),
-        ("asks", entry.asks),
+        ("also needs", entry.asks),
         ("deterministic", entry.deterministic),
-        ("tuned on deletion", "yes: its deletion scores flatter it" if entry.tuned_on_deletion else "no"),
+        ("tuned on deletion", "yes, which flatters its deletion scores" if entry.tuned_on_deletion else "no"),
         ("presets", ", ".join(f"{name}@{preset}" for preset in entry.presets) or "none"),
     ]
     settings = [(f"-o {key}=...", f"default {value}") for key, value in entry.settings.items()]

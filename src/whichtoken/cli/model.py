@@ -1,4 +1,4 @@
-"""The command `model`: what whichtoken reads from a model, and which methods it can run."""
+"""The command `model`: describe a model and the methods it supports."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,13 +7,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from whichtoken.cli.options import Heads, References, print_list
-from whichtoken.cli.subject import open_subject, refused
+from whichtoken.cli.subject import open_subject, unsupported_methods
 from whichtoken.render.terminal import table_view
 
 if TYPE_CHECKING:
     from whichtoken.models import Subject
 
-LIBRARIES = ("references", "heads")  # that a subject may have, as its field and as a command
+LIBRARIES = ("references", "heads")  # each is a field of Subject and a command
 
 
 def model(
@@ -29,12 +29,12 @@ def _model_page(subject: "Subject") -> RenderableType:
     from whichtoken.tasks import task_for
 
     config, names = subject.model.config, method_names()
-    lacking = refused(subject, [method(name) for name in names])
-    able = len(names) - sum(map(len, lacking.values()))
-    without = "".join(f"; not {', '.join(m.label for m in ms)}: {reason.why}" for reason, ms in lacking.items())
-    held = [(name, getattr(subject, name)) for name in LIBRARIES]
-    makes = any(reason.library for reason in lacking) or any(library for _, library in held)
-    libraries = [(name, str(library or f"none; see: whichtoken {name} build --help")) for name, library in held]
+    unsupported = unsupported_methods(subject, [method(name) for name in names])
+    n_supported = len(names) - sum(map(len, unsupported.values()))
+    without = "".join(f"; not {', '.join(m.label for m in ms)}: {reason.why}" for reason, ms in unsupported.items())
+    libraries = [(name, getattr(subject, name)) for name in LIBRARIES]
+    relevant = any(reason.library for reason in unsupported) or any(library for _, library in libraries)
+    described = [(name, str(library or f"none; see: whichtoken {name} build --help")) for name, library in libraries]
     reads = subject.architecture.attention or "the attention interface of transformers"
     facts = [
         ("model", subject.title),
@@ -44,7 +44,7 @@ def _model_page(subject: "Subject") -> RenderableType:
         ("parameters", f"{sum(p.numel() for p in subject.model.parameters()):,}, in {subject.model.dtype}"),
         *task_for(subject).facts(),
         ("attention", f"read from {reads}"),
-        *(libraries if makes else []),
-        ("methods", f"{able} of {len(names)}{without}"),
+        *(described if relevant else []),
+        ("methods", f"{n_supported} of {len(names)}{without}"),
     ]
     return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how lists are printed."""
+"""Options shared by several commands, and how lists are printed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +9,12 @@ from rich.console import Console, RenderableType
 from whichtoken.cli.outputs import FORMATS
 from whichtoken.render.rows import Look
 
-LINE = 200  # characters
-DEBUG = "An error is one line; add --debug to see where it comes from."
+LINE = 200  # width of a line in a pipe
+DEBUG = "Errors are printed as one line; add --debug for the traceback."
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="Folder or hub name of a classifier; by default the one that comes with whichtoken."),
+    typer.Option("--model", help="Folder or Hugging Face name of a model; default: the bundled classifier."),
 ]
 References = Annotated[
     Path | None,
@@ -26,36 +26,38 @@ Heads = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option("--target", help="Label to explain, by name or index, or an answer; by default the predicted one."),
+    typer.Option("--target", help="Label (name or index) or answer to explain; default: the predicted one."),
 ]
 Against = Annotated[
     str | None,
-    typer.Option("--against", help="With --target: why that label rather than this one."),
+    typer.Option("--against", help="With --target: explain why that label and not this one."),
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help=f"{', '.join(FORMATS)}; by default what the ending of --out says, or terminal."),
+    typer.Option("--format", help=f"{', '.join(FORMATS)}; default: by the ending of --out, else terminal."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="File to write, whole or not at all.")]
-LevelOption = Annotated[str, typer.Option("--level", help="word, or token as the model reads them.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Output file; written completely or not at all.")]
+LevelOption = Annotated[str, typer.Option("--level", help="Show scores per word or per token.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-o", metavar="SETTING=VALUE", help="A setting of the methods (see: methods NAME); repeatable."),
+    typer.Option(
+        "-o", metavar="SETTING=VALUE", help="Change a setting of the methods (see: methods NAME); repeatable."
+    ),
 ]
-Numbers = Annotated[bool, typer.Option("--numbers", help="Print shares beside the words.")]
-Differences = Annotated[bool, typer.Option("--difference", help="Also the first method minus each other one.")]
-How = Annotated[str, typer.Option("--how", help="Of images: bilinear, smooth between patches; or patch by patch.")]
+Numbers = Annotated[bool, typer.Option("--numbers", help="Print scores next to the words, as shares of the strongest.")]
+Differences = Annotated[bool, typer.Option("--difference", help="Also show the first method minus each other method.")]
+How = Annotated[str, typer.Option("--how", help="For images: bilinear (smooth between patches) or patch.")]
 Columns = Annotated[
     list[str] | None,
-    typer.Option("--column", help="Column of the texts in --file; twice for pairs. The usual names are found."),
+    typer.Option("--column", help="Column with the texts; repeat for pairs. Common names are recognised."),
 ]
 
 
-def print_list(shown: RenderableType) -> None:
-    """A pipe has no width, so lines stay whole."""
+def print_list(content: RenderableType) -> None:
+    """Print to the terminal; in a pipe, use a fixed width so that lines are not wrapped."""
     console = Console()
-    (console if console.is_terminal else Console(width=LINE)).print(shown)
+    (console if console.is_terminal else Console(width=LINE)).print(content)
 
 
 def make_look(level: str, differences: bool, numbers: bool, how: str = "bilinear") -> Look:
-    return Look(level, differences, numbers, how=how)  # type: ignore[arg-type]  # Look says what is allowed
+    return Look(level, differences, numbers, how=how)  # type: ignore[arg-type]  # checked by Look

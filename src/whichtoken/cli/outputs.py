@@ -1,4 +1,4 @@
-"""Where results go: terminal, JSON, JSON lines, HTML, LaTeX or a figure; to standard output, or whole into a file."""
+"""Write results as terminal output, JSON, JSON lines, HTML, LaTeX or a figure, to standard output or a file."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from rich.console import Console
 
-from whichtoken.atomic_write import check_writable, opened_whole, write_whole
+from whichtoken.atomic_write import check_writable, open_whole, write_whole
 from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
 from whichtoken.records import Attribution
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
@@ -36,7 +36,7 @@ Result = Mapping[str, Attribution]
 
 @dataclass(frozen=True)
 class Sink:
-    """A format and a place, checked before any work is done."""
+    """An output format and file, checked before any work."""
 
     kind: str
     out: Path | None
@@ -48,30 +48,32 @@ class Sink:
         if self.kind not in FORMATS:
             raise BadSetting("--format", self.kind, f"one of {', '.join(FORMATS)}")
         if self.kind == "figure" and (self.out is None or ENDINGS.get(self.out.suffix.lower()) != "figure"):
-            raise UsageError("a figure goes into a file: --out NAME.png, .svg or .pdf")
+            raise UsageError("a figure needs a file: --out NAME.png, .svg or .pdf")
         if self.kind == "figure" and self.n_images and (self.n_texts or self.n_images > IMAGES_IN_FIGURE):
-            found = f"{self.n_images} images and {self.n_texts} texts"
-            raise UsageError(f"a figure shows up to {IMAGES_IN_FIGURE} images, and here are {found}; choose some")
+            counts = f"{self.n_images} images and {self.n_texts} texts"
+            raise UsageError(f"a figure shows up to {IMAGES_IN_FIGURE} images, but there are {counts}; choose some")
         if self.kind == "figure" and not self.n_images and self.n_texts != 1:
-            raise UsageError(f"a figure shows one text, and here are {self.n_texts}; choose one, or another format")
+            raise UsageError(f"a figure shows one text, but there are {self.n_texts}; choose one, or another format")
         if self.kind == "latex" and self.n_images:
-            raise UsageError("LaTeX shows words; of images write a figure (--out NAME.pdf) and include that")
+            raise UsageError("LaTeX shows words only; for images, write a figure (--out NAME.pdf) and include it")
         if self.out is not None:
             check_writable(self.out)
 
 
 def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int, n_images: int = 0) -> Sink:
-    """The format that was asked for, else what the ending of the file says."""
+    """Return a sink of the requested format, else of the format that the file ending implies."""
     if kind is None and out is not None:
         kind = ENDINGS.get(out.suffix.lower())
         if kind is None:
-            raise UsageError(f"{out}: cannot tell the format; add --format, or end the name in {', '.join(ENDINGS)}")
+            raise UsageError(
+                f"{out}: cannot tell the format; add --format, or use a file ending of {', '.join(ENDINGS)}"
+            )
     return Sink(kind or "terminal", out, look, n_texts, n_images)
 
 
 @dataclass
 class Progress:
-    """How far a job came, and what ended it early."""
+    """How many inputs were finished, and what ended the job early."""
 
     finished: int = 0
     interrupted: bool = False
@@ -79,9 +81,9 @@ class Progress:
 
 
 def write_results(results: Iterable[Result], sink: Sink) -> Progress:
-    """What is finished when Ctrl-C or an error ends the job is written, as if no more had been asked for.
+    """Write the results; if Ctrl-C or an error ends the job, the finished ones are still written.
 
-    If nothing is, nothing is written, and an older file stays.
+    If none is finished, nothing is written and an older file stays.
     """
     progress = Progress()
     rest = until_stopped(results, progress)
@@ -92,7 +94,7 @@ def write_results(results: Iterable[Result], sink: Sink) -> Progress:
     return progress
 
 
-def put(text: str, out: Path | None) -> None:
+def write_text(text: str, out: Path | None) -> None:
     if out is None:
         sys.stdout.buffer.write(text.encode())
     else:
@@ -100,7 +102,7 @@ def put(text: str, out: Path | None) -> None:
 
 
 def until_stopped(results: Iterable[Result], progress: Progress) -> Iterator[Result]:
-    """Ctrl-C ends the iteration. While a result is being written it waits, so that none is written by half."""
+    """Yield results until Ctrl-C, which is delayed while a result is being written."""
     rest, waiting = iter(results), False
 
     def handle(*_: object) -> None:
@@ -131,10 +133,10 @@ def _place(sink: Sink) -> Iterator[Any]:
     if sink.kind == "figure":
         yield None  # matplotlib writes it
     elif sink.out is None:
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # of a pipe it may be anything
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # a pipe may have any encoding
         yield sys.stdout.buffer
     else:
-        with opened_whole(sink.out) as file:
+        with open_whole(sink.out) as file:
             yield file
 
 
@@ -146,7 +148,7 @@ def _json_lines(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
 
 
 def _json(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
-    """A list of attributions; each is also what Attribution.from_json reads."""
+    """Write a JSON list of attributions, each readable by Attribution.from_json."""
     file.write(b"[")
     between = b"\n"
     for result in results:
@@ -197,19 +199,19 @@ _WRITERS: Mapping[str, Callable[[Iterable[Result], Sink, Any], None]] = {
 
 
 def read_results(path: Path) -> list[Attribution]:
-    """What `--format json` or `jsonl` has written, by `explain` or by `compare`."""
+    """Read the json or jsonl output of `explain` or `compare`."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     try:
         text = path.read_text(encoding="utf-8")
-        lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may hold other line ends
+        lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
         records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
     except (OSError, ValueError) as error:
-        raise BadArtifact(f"{path} holds no saved results: {error}") from error
+        raise BadArtifact(f"{path} is not a file of saved results: {error}") from error
     if not records:
-        raise BadArtifact(f"{path} holds no results")
-    own = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
+        raise BadArtifact(f"{path} has no results")
+    attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
     try:
-        return [Attribution.from_json(json.dumps(record)) for record in own]
+        return [Attribution.from_json(json.dumps(record)) for record in attributions]
     except BadArtifact as error:
         raise BadArtifact(f"{path}: {error}") from error

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import whichtoken
-from whichtoken.cli.inputs import parsed_settings
-from whichtoken.cli.options import DEBUG, Columns, Model, Settings
+from whichtoken.cli.inputs import parse_settings
+from whichtoken.cli.options import DEBUG, Columns, Model
 from whichtoken.cli.subject import open_subject, say
 from whichtoken.errors import UnknownName
 from whichtoken.render.rows import visible
@@ -21,15 +21,22 @@ if TYPE_CHECKING:
 
 references_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+RecipeSettings = Annotated[
+    list[str] | None,
+    typer.Option("-o", metavar="SETTING=VALUE", help="Change a setting, such as n, gamma or preset; repeatable."),
+]
 
-@references_app.command("build", epilog=DEBUG, help="Scan texts like the training texts; keep those to contrast with.")
+
+@references_app.command(
+    "build", epilog=DEBUG, help="Scan texts like the training texts and keep those that serve as references."
+)
 def references_build(
-    texts: Annotated[Path, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet or txt.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder to make.")],
+    texts: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: csv, tsv, jsonl, parquet or txt.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to create.")],
     model: Model = None,
     column: Columns = None,
-    label: Annotated[str | None, typer.Option("--label", help="Column of the labels.")] = None,
-    settings: Settings = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
+    settings: RecipeSettings = None,
 ) -> None:
     subject = open_subject(model, None)
     library = _build_library(subject, texts, out, _Building(column, label, settings or []))
@@ -37,19 +44,19 @@ def references_build(
     say(f"written to {out}; use it with --references {out}")
 
 
-@references_app.command("show", epilog=DEBUG, help="What a reference library holds.")
+@references_app.command("show", epilog=DEBUG, help="Describe a reference library.")
 def references_show(folder: Annotated[Path, typer.Argument(metavar="FOLDER")]) -> None:
     _say_summary(whichtoken.references.load(folder).summary())
 
 
 def _say_summary(summary: str) -> None:
-    """A library may come from elsewhere, and so its labels."""
+    """Print a summary; labels of an untrusted library are made safe to print."""
     typer.echo("\n".join(visible(line) for line in summary.split("\n")))
 
 
 @dataclass(frozen=True)
 class _Building:
-    """How a corpus is read and which of its texts are kept."""
+    """How a corpus is read and which texts are kept."""
 
     columns: Sequence[str] | None
     label: str | None
@@ -59,7 +66,7 @@ class _Building:
 def _build_library(subject: "Subject", source: Path, out: Path, options: _Building) -> "ReferenceLibrary":
     from whichtoken.references import Recipe, build
 
-    settings = parsed_settings(options.settings)
+    settings = parse_settings(options.settings)
     known = ["preset", *(f.name for f in fields(Recipe))]
     for setting in settings:
         if setting not in known:

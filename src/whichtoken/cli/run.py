@@ -1,4 +1,4 @@
-"""main: run a command, and turn errors into one line and an exit code."""
+"""main: run a command and turn errors into one line and an exit code."""
 
 import sys
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ INTERRUPTED = 130  # as shells report it
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Exit codes: 0 done, 1 failed, 2 the call or the input is wrong, 3 the model is not supported, 130 interrupted."""
+    """Run and exit: 0 success, 1 failure, 2 wrong call or input, 3 unsupported model, 130 interrupted."""
     from whichtoken.cli.app import app
 
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    before_texts = given[: given.index("--")] if "--" in given else given
-    debug = "--debug" in before_texts  # wherever it stands, so that it can be added to the end of a failed command
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    before_texts = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in before_texts  # anywhere, so that it can be appended to a failed command
     if debug:
-        given.remove("--debug")
+        words.remove("--debug")
     try:
-        app(given, prog_name="whichtoken")
+        app(words, prog_name="whichtoken")
     except WhichTokenError as error:
         if debug:
             raise
@@ -37,13 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _line(error: WhichTokenError) -> str:
     if isinstance(error, NoReferences):
         return visible(
-            "this method contrasts with reference texts, and this model has none. Make them once, from texts like "
-            f"those it was trained on: whichtoken references build TEXTS.csv --model {quote(error.model)} "
+            "this method contrasts with reference texts, and this model has none. Build them once, from texts like "
+            f"the training texts: whichtoken references build TEXTS.csv --model {quote(error.model)} "
             "--out references; then add --references references"
         )
     if isinstance(error, NoHeads):
         return visible(
-            "this method propagates through chosen heads only, and this model has no head mask. Make it once, from a "
+            "this method propagates through chosen heads only, and this model has no head mask. Build it once, from a "
             f"parsed corpus: whichtoken heads build --conllu FILE --model {quote(error.model)} --out heads.json; then "
             "add --heads heads.json"
         )

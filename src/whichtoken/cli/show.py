@@ -1,4 +1,4 @@
-"""The command `show`: saved results, shown again."""
+"""The command `show`: display saved results."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +18,9 @@ def show(
     numbers: Numbers = False,
     how: How = "bilinear",
 ) -> None:
-    from whichtoken.render.rows import grouped
+    from whichtoken.render.rows import group_results
 
-    results: list[Any] = grouped(read_results(file))
+    results: list[Any] = group_results(read_results(file))
     n_images = sum(next(iter(result.values())).picture is not None for result in results)
     look = make_look(level, difference, numbers, how)
     write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))

@@ -1,4 +1,4 @@
-"""What several commands do with a model: load it, say which methods it cannot run, talk to the user."""
+"""Functions shared by commands: load a model, report unsupported methods, print messages."""
 
 import sys
 from collections.abc import Sequence
@@ -16,44 +16,45 @@ if TYPE_CHECKING:
     from whichtoken.tasks import Reason
 
 NO_HEADS = (
-    "no head qualifies: Mask-LRP then passes relevance through residual connections only, and its scores will all be "
-    "0, or the same where a model reads a mean (but for preset repo, which reads heads before the mask); "
+    "no head qualifies: Mask-LRP then passes relevance through residual connections only, and its scores are all 0, "
+    "or all equal if the model uses mean pooling (except preset repo, which reads heads before the mask); "
     "lower thresholds (-o syntactic=... -o positional=...) or another corpus may help"
 )
 
 
 def say(line: str) -> None:
-    """To people, not to pipes."""
+    """Print to standard error, so that pipes carry only results."""
     print(f"whichtoken: {line}", file=sys.stderr)
 
 
 def open_subject(model: str | None, references: Path | None, heads: Path | None = None) -> "Subject":
     if references is not None and not references.is_dir():
-        raise UsageError(f"there is no folder {references}; whichtoken references build makes it")
+        raise UsageError(f"there is no folder {references}; create it with whichtoken references build")
     if heads is not None and not heads.is_file():
-        raise UsageError(f"there is no file {heads}; whichtoken heads build makes it")
+        raise UsageError(f"there is no file {heads}; create it with whichtoken heads build")
     with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 
         return load(model, references=references, heads=heads)
 
 
-def runnable(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
-    """Those that the model can run; which ones it cannot is said."""
-    for reason, without in refused(subject, methods).items():
-        listed = ", ".join(method.label for method in without)
+def keep_supported(subject: "Subject", methods: Sequence[Any]) -> list[Any]:
+    """Return the methods that the model supports, and report the others."""
+    unsupported = unsupported_methods(subject, methods)
+    for reason, group in unsupported.items():
+        listed = ", ".join(method.label for method in group)
         say(f"left out, because {reason.why}: {listed}{f' ({reason.fix})' if reason.fix else ''}")
-    lost = [method for without in refused(subject, methods).values() for method in without]
-    return [method for method in methods if method not in lost]
+    skipped = [method for group in unsupported.values() for method in group]
+    return [method for method in methods if method not in skipped]
 
 
-def refused(subject: "Subject", methods: Sequence[Any]) -> "dict[Reason, list[Any]]":
-    """Methods that the model cannot run, by the reason."""
+def unsupported_methods(subject: "Subject", methods: Sequence[Any]) -> "dict[Reason, list[Any]]":
+    """Return the methods that the model does not support, by reason."""
     from whichtoken.tasks import task_for
 
-    task, found = task_for(subject), dict[Any, list[Any]]()
+    task, by_reason = task_for(subject), dict[Any, list[Any]]()
     for method in methods:
         reason = task.can_run(method)
         if reason is not None:
-            found.setdefault(reason, []).append(method)
-    return found
+            by_reason.setdefault(reason, []).append(method)
+    return by_reason

@@ -1,1 +1,1 @@
-"""What every part speaks of: traces and needs, objectives, methods by name, tensor formulas, removals."""
+"""Concepts that every part uses: traces and needs, objectives, methods by name, tensor formulas, removals."""

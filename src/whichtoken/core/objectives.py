@@ -1,4 +1,4 @@
-"""Objective: the quantity that is explained, resolved for each row of a batch."""
+"""Objectives: the quantity that is explained, resolved for each row of a batch."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -16,56 +16,56 @@ from whichtoken.targets import Class, Contrast, Target
 class Objective(Protocol):
     """A scalar to differentiate, a probability to track, and the positions that both are read from.
 
-    Only the first group of methods is asked for; the others have defaults that suit an objective which reads a pooled
-    position. Logits are batch first; what follows is the task's own.
+    Only the methods without a body are required; the others have defaults for objectives that read a pooled position.
+    The first axis of logits is the batch; the task defines the others.
     """
 
     def scalar(self, logits: Tensor) -> Float[Tensor, " batch"]:
-        """What is differentiated."""
+        """Return what is differentiated."""
         ...
 
     def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
-        """What is tracked while tokens are removed; of what `read` keeps of the logits."""
+        """Return what is tracked while tokens are removed, computed from what `read` keeps of the logits."""
         ...
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
-        """Weights of the positions that the objective is read from; they sum to 1."""
+        """Return the weights of the positions that the objective is read from; they sum to 1."""
         ...
 
     def rows(self, index: Int[Tensor, " n"]) -> "Objective":
-        """Of some rows, repeated or not."""
+        """Return the objective of some rows, which may repeat."""
         ...
 
     def target(self, row: int) -> Target:
-        """As a record says it."""
+        """Return the target of a row as stored in records."""
         ...
 
     def read(self, logits: Tensor) -> Tensor:
-        """All that `probability` needs: what the logit cache keeps of a sequence."""
+        """Return what `probability` needs of the logits: what the logit cache stores for a sequence."""
         return logits
 
     def cache_key(self, row: int) -> Hashable:
-        """Names what `read` keeps: two objectives with one key keep the same of a sequence."""
+        """Return a key of what `read` keeps: objectives with equal keys share cache entries."""
         return None
 
     def after_removal(self, kept: Bool[Tensor, "batch token"]) -> "Objective":
-        """The same objective after tokens were removed and the others moved together."""
+        """Return the objective after tokens were removed and the others moved up."""
         return self
 
     def anchors(self, batch: Any) -> Bool[Tensor, "batch token"]:
-        """Tokens that cannot be removed, because the objective is read from them."""
+        """Return the tokens that cannot be removed, because the objective is read from them."""
         return torch.zeros_like(batch.mask)
 
     def terms(self) -> Sequence[tuple[float, "Objective"]]:
-        """Signed parts whose relevance is propagated each by itself."""
+        """Return signed parts whose relevance is propagated separately."""
         return ((1.0, self),)
 
     def label(self, batch: Any) -> Int[Tensor, " batch"]:
-        """The class whose references a row is contrasted with."""
+        """Return the class whose references each row is contrasted with."""
         return torch.zeros(len(batch.ids), dtype=torch.long, device=batch.ids.device)
 
     def span(self) -> Int[Tensor, "batch 2"] | None:
-        """First and last token of an answer, if the objective is one."""
+        """Return the first and last token of the answer, if the objective is an answer."""
         return None
 
 
@@ -81,22 +81,22 @@ class Link(StrEnum):
 
 @dataclass(frozen=True)
 class ClassObjective(Objective):
-    """logit[toward] (- logit[against]), with the probability that goes with it."""
+    """logit[toward] (- logit[against]), with the corresponding probability."""
 
     toward: Int[Tensor, " batch"]
     against: Int[Tensor, " batch"] | None
     link: Link
-    pooled: Callable[[Any], Tensor]  # from a batch to the weights of the positions that the head reads
+    pooled: Callable[[Any], Tensor]  # maps a batch to the weights of the positions that the head reads
 
     def scalar(self, logits: Tensor) -> Float[Tensor, " batch"]:
-        toward = _chosen(logits, self.toward)
-        return toward if self.against is None else toward - _chosen(logits, self.against)
+        toward = _pick_label(logits, self.toward)
+        return toward if self.against is None else toward - _pick_label(logits, self.against)
 
     def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
-        """Of the class; for a contrast, of the first class when only the two are possible."""
+        """Return the probability of the class; for a contrast, of the first class if only those two were possible."""
         if self.against is not None:
             return self.scalar(read).sigmoid()
-        return _chosen(self.link.probabilities(read), self.toward)
+        return _pick_label(self.link.probabilities(read), self.toward)
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
         return self.pooled(batch)
@@ -110,7 +110,7 @@ class ClassObjective(Objective):
         return Class(toward) if self.against is None else Contrast(toward, int(self.against[row]))
 
     def terms(self) -> Sequence[tuple[float, Objective]]:
-        """Relevance that sums to 0 would be scaled to nothing by rules that conserve it: each class by itself."""
+        """Separate the classes: rules that conserve relevance would scale a contrast that sums to 0 to nothing."""
         if self.against is None:
             return ((1.0, self),)
         toward, against = (ClassObjective(c, None, self.link, self.pooled) for c in (self.toward, self.against))
@@ -122,7 +122,7 @@ class ClassObjective(Objective):
 
 @dataclass(frozen=True)
 class Anything(Objective):
-    """Stands in where only values are read, and it does not matter what is explained."""
+    """A placeholder for passes that only read values, where it does not matter what is explained."""
 
     def scalar(self, logits: Tensor) -> Float[Tensor, " batch"]:
         return logits.flatten(1).sum(-1)
@@ -148,5 +148,5 @@ def probability_of(objective: Objective, logits: Tensor) -> Float[Tensor, " batc
     return objective.probability(objective.read(logits))
 
 
-def _chosen(values: Float[Tensor, "batch label"], label: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+def _pick_label(values: Float[Tensor, "batch label"], label: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
     return values.gather(1, label[:, None])[:, 0]

@@ -1,4 +1,4 @@
-"""Tensor formulas that several methods share: batched, and right under padding.
+"""Tensor formulas that several methods share, batched and correct under padding.
 
 Traces are 0 at padding (see `trace.Trace`), so a sum over tokens is safe and a mean divides by `lengths`.
 """
@@ -13,9 +13,9 @@ from torch import Tensor
 from whichtoken.core.trace import Scores, Trace
 from whichtoken.errors import BadSetting
 
-Axis = Literal["query", "key", "readout"]  # which token a query-key matrix is about
+Axis = Literal["query", "key", "readout"]  # which token an entry of a query-key matrix is assigned to
 Rows = Literal["readout", "all"]  # which queries of a query-key matrix are read
-Rolling = Literal["raw", "normalised"]  # whether the rows of a rollout's factors are divided by their sum
+Rolling = Literal["raw", "normalised"]  # whether the rows of the factors of a rollout are divided by their sum
 
 
 def token_dot(a: Float[Tensor, "batch token dim"], b: Float[Tensor, "batch token dim"]) -> Float[Tensor, "batch token"]:
@@ -25,7 +25,7 @@ def token_dot(a: Float[Tensor, "batch token dim"], b: Float[Tensor, "batch token
 def received_attention(
     attention: Float[Tensor, "batch head query key"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch key"]:
-    """Mean over heads and queries: how much the whole sequence looks at a token."""
+    """Return the mean over heads and queries: how much the whole sequence attends to each token."""
     return attention.mean(1).sum(1) / lengths[:, None]
 
 
@@ -34,21 +34,21 @@ def attended_gradient(
     grads: Sequence[Float[Tensor, "batch token dim"]],
     lengths: Int[Tensor, " batch"],
 ) -> Float[Tensor, "batch layer token dim"]:
-    """Gradients of hidden states, each token's weighted by the attention that it receives in the block beside it."""
+    """Return gradients of hidden states, each token's weighted by the attention it receives in that layer's block."""
     received = torch.stack([received_attention(layer, lengths) for layer in attention], 1)
-    wide = torch.promote_types(received.dtype, torch.float32)  # the product can leave the range of half precision
+    wide = torch.promote_types(received.dtype, torch.float32)  # the product can exceed the range of half precision
     return received.to(wide)[..., None] * torch.stack(tuple(grads), 1)
 
 
 def layer_dot(
     weights: Float[Tensor, "batch layer token dim"], features: Sequence[Float[Tensor, "batch token dim"]]
 ) -> Float[Tensor, "batch layer token"]:
-    """Dot products token by token, for each layer."""
+    """Return the dot product of each token, for each layer."""
     return torch.einsum("bltd,bltd->blt", weights, torch.stack(tuple(features), 1).to(weights.dtype))
 
 
-def summed(layers: Float[Tensor, "batch layer token"], zeroed: Bool[Tensor, "batch token"] | None = None) -> Scores:
-    """Scores that are a sum over layers; 0 at the tokens `zeroed`."""
+def sum_layers(layers: Float[Tensor, "batch layer token"], zeroed: Bool[Tensor, "batch token"] | None = None) -> Scores:
+    """Return scores that are a sum over layers, with 0 at the tokens `zeroed`."""
     kept = layers if zeroed is None else layers.masked_fill(zeroed[:, None, :], 0)
     return Scores(kept.sum(1), layers=kept)
 
@@ -56,7 +56,7 @@ def summed(layers: Float[Tensor, "batch layer token"], zeroed: Bool[Tensor, "bat
 def readout_row(
     matrix: Float[Tensor, "batch query key"], readout: Float[Tensor, "batch query"]
 ) -> Float[Tensor, "batch key"]:
-    """The row of the position that the classifier reads (a mean of rows where it reads a mean)."""
+    """Return the row of the read-out position (the mean of the rows, if the head reads a mean)."""
     return torch.einsum("bqk,bq->bk", matrix, readout)
 
 
@@ -66,9 +66,9 @@ def mean_over(
     readout: Float[Tensor, "batch query"],
     lengths: Int[Tensor, " batch"],
 ) -> Float[Tensor, "batch layer token"]:
-    """Mean over heads and the other axis, or the read-out row of the mean over heads; each layer's share of the mean.
+    """Return the mean over heads and over the other axis, or the read-out row of the mean over heads.
 
-    Their sum over layers is the mean over layers.
+    Each layer is divided by the number of layers, so that the sum over layers is their mean.
     """
     means = torch.stack([layer.mean(1) for layer in layers], 1) / len(layers)
     if axis == "readout":
@@ -77,7 +77,7 @@ def mean_over(
 
 
 def from_layer(blocks: Sequence[Tensor], start_layer: int) -> Sequence[Tensor]:
-    """The blocks from `start_layer` on, of which there must be one; -1 is the last."""
+    """Return the blocks from `start_layer` on, at least one; -1 is the last."""
     if start_layer >= len(blocks):
         raise BadSetting("start_layer", start_layer, f"at most {len(blocks) - 1}: the model has {len(blocks)} blocks")
     return blocks[start_layer:]
@@ -94,7 +94,7 @@ def normalise_rows(matrix: Float[Tensor, "batch query key"]) -> Float[Tensor, "b
 def product_row(
     factors: Sequence[Float[Tensor, "batch token token"]], readout: Float[Tensor, "batch token"]
 ) -> Float[Tensor, "batch token"]:
-    """Read-out row of the product of the blocks' factors, the last block leftmost; the product is never formed."""
+    """Return the read-out row of the product of the blocks' factors, last block leftmost, without forming it."""
     row = readout
     for factor in reversed(factors):
         row = readout_row(factor, row)
@@ -107,34 +107,36 @@ def relevance_rollout(
     rolling: Rolling,
     readout: Float[Tensor, "batch query"],
 ) -> Float[Tensor, "batch key"]:
-    """Read-out row of the product of I + mean_h max(0, gradient * relevance) over the blocks."""
+    """Return the read-out row of the product over blocks of I + mean_h max(0, gradient * relevance)."""
     pairs = zip(grads, relevance, strict=True)
-    factors = [with_residual((grad * of_block).clamp(min=0).mean(1)) for grad, of_block in pairs]
+    factors = [with_residual((grad * block_relevance).clamp(min=0).mean(1)) for grad, block_relevance in pairs]
     return product_row([normalise_rows(f) for f in factors] if rolling == "normalised" else factors, readout)
 
 
 def read_rows(trace: Trace, rows: Rows) -> Float[Tensor, "batch token"]:
-    """Weights of the rows of a query-key matrix that are read: the read-out row, or the mean of all."""
+    """Return the weights of the rows that are read from a query-key matrix: the read-out row, or the mean of all."""
     if rows == "readout":
         return trace.readout
     return trace.mask.to(trace.readout.dtype) / trace.lengths[:, None]
 
 
-def own_entry(scores: Float[Tensor, "batch token"], trace: Trace, keep: bool | None) -> Float[Tensor, "batch token"]:
-    """The read-out position's own entry kept or set to 0; None: kept where that is a token of an answer.
+def mask_own_entry(
+    scores: Float[Tensor, "batch token"], trace: Trace, keep: bool | None
+) -> Float[Tensor, "batch token"]:
+    """Keep the read-out position's own entry or set it to 0; None keeps it for questions only.
 
-    Papers drop the class token's, which is no word, and keep the answer's.
+    The papers drop the entry of the class token, which is not a word, and keep that of an answer token.
     """
-    return scores if (trace.answering if keep is None else keep) else scores.masked_fill(read_alone(trace), 0)
+    return scores if (trace.answering if keep is None else keep) else scores.masked_fill(single_readout(trace), 0)
 
 
-def read_alone(trace: Trace) -> Bool[Tensor, "batch token"]:
-    """The position that is read out, if there is one: of a mean over all none; of an answer either of its ends."""
+def single_readout(trace: Trace) -> Bool[Tensor, "batch token"]:
+    """Mark the read-out position: none if the head reads a mean; for questions, the ends of the answer being read."""
     return trace.readout > 0 if trace.answering else trace.readout == 1
 
 
 def minmax(values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *rest"]) -> Float[Tensor, "batch *rest"]:
-    """Per example to 0..1 over the valid entries; 0 elsewhere, and everywhere when all are equal."""
+    """Scale each example to 0..1 over its valid entries; 0 elsewhere, and everywhere if all are equal."""
     flat, keep = values.flatten(1), valid.flatten(1)
     low = flat.masked_fill(~keep, torch.inf).amin(1, keepdim=True)
     high = flat.masked_fill(~keep, -torch.inf).amax(1, keepdim=True)
@@ -145,5 +147,5 @@ def minmax(values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *res
 def minmax_maps(
     maps: Float[Tensor, "batch map token"], mask: Bool[Tensor, "batch token"]
 ) -> Float[Tensor, "batch map token"]:
-    """Each map to 0..1 over the real tokens."""
+    """Scale each map to 0..1 over the tokens that are not padding."""
     return minmax(maps.flatten(0, 1), mask.repeat_interleave(maps.shape[1], 0)).view_as(maps)

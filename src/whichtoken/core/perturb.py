@@ -1,4 +1,4 @@
-"""Removals: from a row and a pattern of what is kept to the row that the model reads instead."""
+"""Removals: functions from a row and a pattern of kept elements to the row that the model reads instead."""
 
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -11,19 +11,19 @@ from torch import Tensor
 
 from whichtoken.core.rows import Row
 
-Pattern: TypeAlias = Bool[np.ndarray, " element"]  # of what is kept: tokens, or pixels of an image row by row
+Pattern: TypeAlias = Bool[np.ndarray, " element"]  # True where kept: tokens, or pixels of an image row by row
 
 
 @runtime_checkable
 class Perturbation(Protocol):
-    """How a row loses what is not kept."""
+    """A way to remove what is not kept from a row."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def shortens(self) -> bool:
-        """The tokens that are left move together, and their positions are counted anew."""
+        """True if the remaining tokens move up and get new positions."""
         ...
 
     def __call__(self, row: Row, keep: Pattern) -> Row: ...
@@ -43,9 +43,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Replace:
-    """Put another token in the place of each: the mask token, or (AttCAT's choice) the padding token, which the model
-    still attends to.
-    """
+    """Replace tokens with the mask token, or (AttCAT's choice) the padding token, which the model still attends to."""
 
     name: str
     filler: int
@@ -61,16 +59,16 @@ class Fill:
     """Set pixels to one colour: what the model reads as black, or the mean of each channel of the image."""
 
     name: str
-    colour: tuple[float, ...] | None  # of each channel; None: the image's own mean
+    colour: tuple[float, ...] | None  # one value per channel; None: the image's own mean
     shortens: bool = False
 
     def __call__(self, row: Row, keep: Pattern) -> Row:
         if row.image is None:
-            raise TypeError(f"{self.name} fills pixels, and this row has no image")
+            raise TypeError(f"{self.name} fills pixels, but this row has no image")
         pixels = row.image.pixels
-        gone = ~torch.from_numpy(keep).to(pixels.device).view(pixels.shape[1:])
+        removed = ~torch.from_numpy(keep).to(pixels.device).view(pixels.shape[1:])
         colour = self._mean(pixels) if self.colour is None else pixels.new_tensor(self.colour)
-        filled = torch.where(gone, colour[:, None, None], pixels)
+        filled = torch.where(removed, colour[:, None, None], pixels)
         return replace(row, image=replace(row.image, pixels=filled))
 
     def _mean(self, pixels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Methods by name: registering, finding, and building them from presets and settings."""
+"""The registry of methods: register them, find them by name, and build them from presets and settings."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -9,19 +9,19 @@ from whichtoken.core.trace import Method
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.settings import Presets, check_settings, make_settings
 
-ENTRY_POINTS = "whichtoken.methods"  # group in which other packages name modules that register methods
+ENTRY_POINTS = "whichtoken.methods"  # group in which packages list modules that register methods
 
 _methods: dict[str, type[Method]] = {}
 _M = TypeVar("_M", bound=type[Method])
 
 
 def register(name: str, *, paper: str, presets: Presets | None = None) -> Callable[[_M], _M]:
-    """Class decorator: make a method known under `name`. `presets`: settings that differ from the defaults, by name."""
+    """Decorate a method class to register it as `name`. `presets`: by name, settings that differ from the defaults."""
 
     def add(method: _M) -> _M:
         method.name, method.paper, method.presets = name, paper, presets or {}
         if _methods.setdefault(name, method) is not method:
-            raise UsageError(f"method {name!r} is registered already, by {_methods[name]!r}")
+            raise UsageError(f"method {name!r} is already registered, by {_methods[name]!r}")
         return method
 
     return add
@@ -41,44 +41,44 @@ def find(name: str) -> type[Method]:
 
 
 def method(name: str, preset: str | None = None, **settings: Any) -> Method:
-    """Build a method: `method("attcat", preset="repo", mask_special=False)`. Settings win over the preset."""
+    """Build a method: `method("attcat", preset="repo", mask_special=False)`. Settings override the preset."""
     cls = find(name)
     return make_settings(cls, name, cls.presets, preset, settings)
 
 
 def parse(text: str, **settings: Any) -> Method:
-    """`"attcat"` or `"attcat@repo"`, and settings that win over the preset."""
+    """Build a method from `"attcat"` or `"attcat@repo"`, with settings that override the preset."""
     name, at, preset = text.partition("@")
     return method(name, preset if at else None, **settings)
 
 
-def check(built: Method) -> None:
-    """Raise BadSetting when a setting does not have its declared type, choice or range."""
-    check_settings(type(built), built.name, built.settings)
+def check(method: Method) -> None:
+    """Raise BadSetting if a setting does not have its declared type, choice or range."""
+    check_settings(type(method), method.name, method.settings)
 
 
-def chosen_methods(methods: Iterable[str | Method]) -> dict[str, Method]:
-    """By the string that was passed, or by the method's label."""
+def resolve_methods(methods: Iterable[str | Method]) -> dict[str, Method]:
+    """Return the methods, keyed by the string that was passed or by the method's label."""
     if isinstance(methods, str | Method):
         raise UsageError(f"methods is {methods!r}; put it in a list: [{methods!r}]")
     if not isinstance(methods, Iterable):
         raise BadSetting("methods", methods, "a list of method names")
-    chosen: dict[str, Method] = {}
+    resolved: dict[str, Method] = {}
     for item in methods:
         if isinstance(item, type) or not isinstance(item, str | Method):
             raise BadSetting("methods", item, "method names, or what whichtoken.method(...) returns")
         method = parse(item) if isinstance(item, str) else item
         check(method)
         key = item if isinstance(item, str) else method.label
-        if chosen.setdefault(key, method) != method:
-            raise UsageError(f"two different methods are called {key!r}, and results have one name each; ask for one")
-    if not chosen:
+        if resolved.setdefault(key, method) != method:
+            raise UsageError(f"two different methods are called {key!r}, but results are keyed by name; pass only one")
+    if not resolved:
         raise BadSetting("methods", methods, "at least one method")
-    return chosen
+    return resolved
 
 
 @cache
 def _load_all() -> None:
-    """Whichtoken's own methods come in by the same door as those of other packages."""
+    """Load the methods of all packages; whichtoken's own come through the same entry points."""
     for entry in entry_points(group=ENTRY_POINTS):
         entry.load()

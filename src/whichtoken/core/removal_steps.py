@@ -1,8 +1,8 @@
-"""Removal steps: how much of an input is gone at each step of a curve, by the name of a grid. No torch.
+"""Removal steps: how much of an input is removed at each step of a curve, by the name of a grid. No torch.
 
-`tenths`: 10, 20 .. 90 %. `twentieths`: 5, 10 .. 100 %, as TokenTM's paper. `all`: unit by unit. `eraser`: the highest
-1, 5, 10, 20 and 50 %, at least one, removed or (least first) kept, as ERASER does. Others can be registered; those of
-the papers' code are in `reproduce`.
+`tenths`: 10, 20 .. 90 %. `twentieths`: 5, 10 .. 100 %, as in TokenTM's paper. `all`: unit by unit. `eraser`: the
+highest 1, 5, 10, 20 and 50 %, at least one unit, removed (MoRF) or kept (LeRF), as in ERASER. Other grids can be
+registered; those of the papers' code are in `reproduce`.
 """
 
 import math
@@ -17,29 +17,29 @@ ERASER = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 @dataclass(frozen=True)
 class Steps:
-    """The whole input first, with nothing removed."""
+    """The steps of a curve; the first is the whole input."""
 
-    removed: tuple[float, ...]  # fractions, as the grid names them
+    removed: tuple[float, ...]  # fractions, as the grid defines them
     counts: tuple[int, ...]
 
 
 class Grid(Protocol):
-    """Steps of `n_units` that can go, beside `n_fixed` tokens that always stay."""
+    """Removal steps for inputs with `n_units` removable units and `n_fixed` tokens that always stay."""
 
     @property
     def words(self) -> str:
-        """Of which tokens the steps are shares."""
+        """Return which tokens the steps are fractions of."""
         return "the content tokens"
 
     @property
     def same_for_every_order(self) -> bool:
-        """The steps do not depend on scores, so that the best and the worst order can be searched for."""
+        """True if the steps do not depend on scores, so that the best and worst order can be searched for."""
         return True
 
     def steps(self, n_units: int, n_fixed: int, order: str) -> Steps: ...
 
     def n_spared(self, ranked: Sequence[float], fixed: Sequence[float]) -> int:
-        """How many of the units that are ranked last never go, by the scores of all units and of fixed tokens."""
+        """Return how many of the last units are never removed, given the scores of all units and the fixed tokens."""
         return 0
 
 
@@ -63,14 +63,14 @@ class Each(Grid):
 
 @dataclass(frozen=True)
 class Eraser(Grid):
-    """The highest few removed; where the least relevant go first, the highest few kept."""
+    """Remove the highest few units (MoRF), or keep only those (LeRF)."""
 
     @property
     def same_for_every_order(self) -> bool:
         return False
 
     def steps(self, n_units: int, n_fixed: int, order: str) -> Steps:
-        tops = [(share, math.ceil(share * n_units - 1e-9)) for share in ERASER]  # 0.05 * 20 is a little over 1
+        tops = [(share, math.ceil(share * n_units - 1e-9)) for share in ERASER]  # the product may be rounded up
         kept = [(1 - share, n_units - count) for share, count in reversed(tops)]
         pairs = kept if order == "lerf" else tops
         return Steps((0.0, *(share for share, _ in pairs)), (0, *(count for _, count in pairs)))
@@ -88,7 +88,7 @@ def register_grid(name: str, grid: Grid) -> None:
     GRIDS[name] = grid
 
 
-def grid_of(name: str) -> Grid:
+def find_grid(name: str) -> Grid:
     if name not in GRIDS:
         raise BadSetting("grid", name, f"one of {', '.join(GRIDS)}")
     return GRIDS[name]

@@ -1,4 +1,4 @@
-"""Row: one sequence that a model reads; of an image, the tokens that stand for it."""
+"""Row: one sequence that a model reads; for an image, the tokens that represent it."""
 
 import hashlib
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """Pixels as the model reads them. Its patches are the last tokens of its row, row by row."""
+    """The pixels of an image as the model reads them; its patches, row by row, are the last tokens of its `Row`."""
 
     pixels: Float[Tensor, "channel row column"]
     grid: tuple[int, int]  # rows and columns of patches
@@ -23,7 +23,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Row:
-    """Tokens with their ids (0 for those of an image), token types, and which of them are special."""
+    """Token ids (0 for images), token types, and which tokens are special."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...]
@@ -35,5 +35,5 @@ class Row:
 
     @property
     def key(self) -> Hashable:
-        """Equal for rows that a model cannot tell apart; of an image it does not hold the pixels."""
+        """Return a key that is equal for rows that a model cannot tell apart; for images, a hash of the pixels."""
         return (self.ids, self.types) if self.image is None else self.image.digest

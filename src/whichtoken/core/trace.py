@@ -1,4 +1,4 @@
-"""What a method may see of a model: named tensors of one pass, and a probe for further questions."""
+"""What a method can read of a model: named tensors of one pass, and a probe for further evaluations."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,46 +16,46 @@ from whichtoken.references.library import ReferenceLibrary
 
 
 class Site(StrEnum):
-    """A place in the network. Each holds one tensor per layer (embeddings: one)."""
+    """A place in the network, with one tensor per layer (embeddings: one in total)."""
 
-    EMBEDDINGS = "embeddings"  # what the first block reads, positions and norm included: batch token dim
+    EMBEDDINGS = "embeddings"  # input of the first block, positions and norm included: batch token dim
     HIDDEN = "hidden"  # input of each block (the first: EMBEDDINGS), then the last output: batch token dim
     ATTENTION = "attention"  # probabilities of each block: batch head query key
-    VALUE = "value"  # what attention mixes: batch head token dim
-    CONTEXT = "context"  # what it mixed it to, before heads are put together: batch head token dim
-    PROJECTION = "projection"  # the weights that put heads together, the same for all texts: head dim_of_head dim
-    ATTENDED = "attended"  # the stream after attention and its residual (and norm, if one follows): batch token dim
-    NORM = "norm"  # what that norm multiplies with, gain / deviation: batch token dim; no tensors if none follows
+    VALUE = "value"  # what attention averages: batch head token dim
+    CONTEXT = "context"  # output of attention, before the heads are merged: batch head token dim
+    PROJECTION = "projection"  # weights that merge the heads, the same for all inputs: head dim_of_head dim
+    ATTENDED = "attended"  # residual stream after attention (and its norm, if one follows): batch token dim
+    NORM = "norm"  # the factor of that norm, gain / deviation: batch token dim; no tensors if none follows
     FORWARDED = "forwarded"  # what the feed-forward part adds, before its residual and any norm: batch token dim
-    PIXELS = "pixels"  # relevance only, channels added up: batch row column; no tensor for texts
+    PIXELS = "pixels"  # relevance only, summed over channels: batch row column; no tensor for texts
 
 
 @dataclass(frozen=True)
 class View:
-    """Which pass over the model; methods that need the same view share one."""
+    """A kind of pass over the model; methods that need the same view share a pass."""
 
-    hide_special: bool = False  # no token may attend to a special token (specials still attend)
+    hide_special: bool = False  # no token may attend to a special token (special tokens still attend)
 
 
 class Ask(StrEnum):
-    """What a method asks of its probe after the pass: what it costs, and what it knows."""
+    """What a method requests from its probe after the pass, which determines its cost and what it may know."""
 
     REFERENCES = "references"  # a reference library
     DELETIONS = "deletions"  # probabilities of shortened texts
     PASSES = "passes"  # further passes, with gradients
-    REMOVALS = "removals"  # probabilities of texts with tokens taken out, the others at their old positions
-    HEADS = "heads"  # a choice of attention heads
+    REMOVALS = "removals"  # probabilities of texts without some tokens, the others at their old positions
+    HEADS = "heads"  # a head mask
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The sites whose values and gradients a method will read, and what it will ask of its probe."""
+    """The sites whose values and gradients a method reads, and what it requests from its probe."""
 
     values: frozenset[Site] = frozenset()
     grads: frozenset[Site] = frozenset()
     view: View = View()
     asks: frozenset[Ask] = frozenset()
-    relevance: frozenset[tuple[RuleSet, Site]] = frozenset()  # each rule set costs one more pass
+    relevance: frozenset[tuple[RuleSet, Site]] = frozenset()  # each rule set needs one more pass
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -74,10 +74,10 @@ def needs(
     asks: str = "",
     relevance: tuple[RuleSet, str] | None = None,
 ) -> Needs:
-    """`needs("hidden attention", "hidden")`: by name, separated by spaces."""
+    """Build `Needs` from names separated by spaces: `needs("hidden attention", "hidden")`."""
     sites = [frozenset(Site(name) for name in names.split()) for names in (values, grads)]
-    under = frozenset() if relevance is None else frozenset((relevance[0], Site(n)) for n in relevance[1].split())
-    return Needs(sites[0], sites[1], View(hide_special), frozenset(Ask(name) for name in asks.split()), under)
+    relevances = frozenset() if relevance is None else frozenset((relevance[0], Site(n)) for n in relevance[1].split())
+    return Needs(sites[0], sites[1], View(hide_special), frozenset(Ask(name) for name in asks.split()), relevances)
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,19 @@ class Trace:
     ids: Int[Tensor, "batch token"]
     mask: Bool[Tensor, "batch token"]  # False at padding
     special: Bool[Tensor, "batch token"]  # tokens that the tokenizer added
-    readout: Float[Tensor, "batch token"]  # which positions the classifier reads; sums to 1
-    logits: Float[Tensor, "batch *label"]  # of questions: batch 2 token
+    readout: Float[Tensor, "batch token"]  # weights of the positions that the head reads; they sum to 1
+    logits: Float[Tensor, "batch *label"]  # for questions: batch 2 token
     target: Float[Tensor, " batch"]  # the explained scalar
-    label: Int[Tensor, " batch"]  # the class that it speaks for
+    label: Int[Tensor, " batch"]  # the class that the target supports
     values: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     grads: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     relevances: Mapping[tuple[RuleSet, Site], tuple[Tensor, ...]] = field(repr=False, default_factory=dict)
-    span: Int[Tensor, "batch 2"] | None = None  # of questions: first and last token of the answer
-    grid: tuple[int, int] | None = None  # of an image's patches, its last tokens: rows, columns
+    span: Int[Tensor, "batch 2"] | None = None  # for questions: first and last token of the answer
+    grid: tuple[int, int] | None = None  # for images: rows and columns of patches, which are the last tokens
 
     @property
     def answering(self) -> bool:
-        """A question was asked: the read-out position is a token of the answer."""
+        """True for questions, where the read-out positions are tokens of the answer."""
         return self.span is not None
 
     @property
@@ -117,11 +117,11 @@ class Trace:
         return _read(self.grads, site, "grads")
 
     def relevance(self, rules: RuleSet, site: Site) -> tuple[Tensor, ...]:
-        under = {of: tensors for (set_of, of), tensors in self.relevances.items() if set_of == rules}
-        return _read(under, site, f"relevance under {rules.name}")
+        by_site = {key[1]: tensors for key, tensors in self.relevances.items() if key[0] == rules}
+        return _read(by_site, site, f"relevance under {rules.name}")
 
     def restrict(self, needs: Needs) -> "Trace":
-        """The same pass with only the declared sites in reach."""
+        """Return the same pass with only the declared sites accessible."""
         return replace(
             self,
             values={site: tensors for site, tensors in self.values.items() if site in needs.values},
@@ -139,42 +139,42 @@ def _read(tensors: Mapping[Site, tuple[Tensor, ...]], site: Site, kind: str) -> 
 
 @runtime_checkable
 class Probe(Protocol):
-    """The only way for a method to ask the model more questions about the batch it is given."""
+    """A method's only access to the model after the pass, for further evaluations of the same batch."""
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
-        """Target probability when only the marked tokens (and all specials) remain; the rest is deleted."""
+        """Return the target probability when all tokens except the marked and the special ones are deleted."""
         ...
 
     def distinct(self, patterns: Bool[Tensor, "batch n token"]) -> Int[Tensor, " batch"]:
-        """How many different sequences these patterns leave: what `keep` evaluates at most."""
+        """Return how many distinct sequences these patterns leave: the most that `keep` evaluates."""
         ...
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
-        """As `keep`, but the tokens that remain (the read-out one always does) keep their positions."""
+        """Return `keep` with the remaining tokens at their old positions; the read-out token always remains."""
         ...
 
     def heads(self, given: HeadMask | None) -> HeadMask:
-        """A choice of heads that fits the model: the one given, or (None) the subject's own."""
+        """Return a head mask that fits the model: the one given, or (None) the subject's own."""
         ...
 
     def references(self, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
-        """A library that fits the model: the one given, one made of the given texts, or (None) the subject's own."""
+        """Return a library that fits the model: the one given, one built from texts, or (None) the subject's own."""
         ...
 
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
-        """Embeddings of the batch with every word replaced by the tokenizer's padding or mask token."""
+        """Return the batch's embeddings with every word replaced by the tokenizer's padding or mask token."""
         ...
 
     def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
-        """A further pass, on other embeddings or (None) on the same, same target."""
+        """Run a further pass for the same target, on other embeddings or (None) on the same ones."""
         ...
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method returns: raw signed scores, and per example what else there is to say about them.
+    """What a method returns: raw signed scores, and details about each example.
 
-    `layers`: where the scores are a sum over layers, its terms. `pixels`: where there are scores finer than patches.
+    `layers`: the terms, if the scores are a sum over layers. `pixels`: scores finer than patches, if there are any.
     """
 
     tokens: Float[Tensor, "batch token"]
@@ -197,7 +197,7 @@ class Method(Protocol):
 
     @property
     def tuned_on_deletion(self) -> bool:
-        """It looked at the deletion curve that it may later be judged by."""
+        """True if it uses the deletion curve that it may later be evaluated by."""
         return Ask.DELETIONS in self.needs.asks
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores: ...
@@ -208,27 +208,27 @@ class Method(Protocol):
 
     @property
     def label(self) -> str:
-        """`name`, `name@preset`, or `name(setting=value)`: what differs from the defaults."""
+        """Return `name`, `name@preset`, or `name(setting=value)` with the settings that differ from the defaults."""
         default = {f.name: f.default for f in fields(self)}
         if self.settings == default:
             return self.name
         for preset, changes in self.presets.items():
             if self.settings == {**default, **changes}:
                 return f"{self.name}@{preset}"
-        changed = [f"{key}={written(value)}" for key, value in self.settings.items() if value != default[key]]
+        changed = [f"{key}={describe_setting(value)}" for key, value in self.settings.items() if value != default[key]]
         return f"{self.name}({', '.join(changed)})"
 
 
-def passes(methods: Iterable[Method]) -> dict[View, Needs]:
-    """One pass for each view, with the union of what its methods need; the plain view always, and first."""
-    found = {View(): Needs()}
-    for wanted in (method.needs for method in methods):
-        found[wanted.view] = found.get(wanted.view, Needs(view=wanted.view)) | wanted
-    return found
+def plan_passes(methods: Iterable[Method]) -> dict[View, Needs]:
+    """Return one pass per view, with the union of its methods' needs; the plain view is always included, and first."""
+    union = {View(): Needs()}
+    for needs in (method.needs for method in methods):
+        union[needs.view] = union.get(needs.view, Needs(view=needs.view)) | needs
+    return union
 
 
-def written(value: object) -> object:
-    """A setting as it stands in labels and records: what is no plain value is named, not written out."""
+def describe_setting(value: object) -> object:
+    """Return a setting as stored in labels and records: plain values as they are, other objects by a short name."""
     if isinstance(value, ReferenceLibrary | HeadMask):
         return str(value)
     if isinstance(value, list | tuple):

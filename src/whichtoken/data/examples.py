@@ -1,6 +1,6 @@
-"""Examples from files and data sets: csv, tsv, jsonl, parquet, txt, Hugging Face datasets, or any iterable of texts.
+"""Read examples from csv, tsv, jsonl, parquet or txt files, Hugging Face datasets, or any iterable of texts.
 
-Read row by row, so that a corpus need not fit in memory. No torch.
+Files are read row by row, so a corpus need not fit in memory. No torch.
 """
 
 import csv
@@ -22,7 +22,7 @@ TEXTS = (
     ("question", "context"),
 )
 LABELS = ("label", "labels")
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # files of a folder that are read
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # extensions read from a folder
 BUFFER = 100_000  # rows that are shuffled together
 
 _T = TypeVar("_T")
@@ -30,40 +30,40 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class TextExample:
-    """One text or pair, and its label if it has one, as it was found: an index or a name."""
+    """One text or pair of texts, with its label if it has one: an index or a name, as in the source."""
 
     texts: tuple[str, ...]
     label: object = None
-    where: str = field(default="", compare=False)  # it was found: the file, and the row or line
+    where: str = field(default="", compare=False)  # file and row or line, for error messages
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a row to find what. None: the usual names are looked for."""
+    """The names of the columns to read; None: the usual names."""
 
     texts: tuple[str, ...] | None = None
     label: str | None = None
 
 
 def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] | None = None) -> Iterator[TextExample]:
-    """`source`: a path; or an iterable of strings, pairs of strings or rows (as of a Hugging Face dataset).
+    """Read texts from `source`: a path, or an iterable of strings, pairs of strings or rows (a Hugging Face dataset).
 
-    `labels`: as many as there are texts, or the name of a column. `columns`: the column of texts, or the two of pairs.
+    `labels`: one label per text, or the name of a column. `columns`: the text column, or the two columns of pairs.
     """
     for name, value in (("labels", labels), ("columns", columns)):
         if value is not None and not isinstance(value, Iterable):
             raise BadInput(f"{name} is {value!r:.40}; expected the name of a column, or a list")
-    named = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
-    wanted = Columns(named, labels if isinstance(labels, str) else None)
-    rows = file_rows(Path(source).expanduser()) if isinstance(source, str | Path) else enumerate(_iterable(source))
-    place = f"{source}, " if isinstance(source, str | Path) else ""
-    found = _examples(rows, wanted, place)
-    return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
+    text_columns = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    names = Columns(text_columns, labels if isinstance(labels, str) else None)
+    is_file = isinstance(source, str | Path)
+    rows = read_file_rows(Path(source).expanduser()) if is_file else enumerate(_check_iterable(source))
+    examples = _parse_rows(rows, names, f"{source}, " if is_file else "")
+    return examples if labels is None or isinstance(labels, str) else _attach_labels(examples, labels)
 
 
 @dataclass(frozen=True)
 class ImageExample:
-    """One image, and its label if it has one."""
+    """One image, with its label if it has one."""
 
     image: Any
     label: object = None
@@ -71,36 +71,37 @@ class ImageExample:
 
 
 def read_images(source: Any, labels: Any = None, columns: Sequence[str] | None = None) -> Iterator[ImageExample]:
-    """`source`: a folder of image files, whose label is the name of the folder that they lie in, if that is not
-    `source` itself; a csv, tsv, jsonl or parquet file with a column of paths, relative to it; or a list of images.
+    """Read images from `source`: a folder, a file that lists paths, or a list of images.
 
-    `labels`: as many labels, or the name of a column. `columns`: the column of paths; by default `image`.
+    In a folder, the name of a subfolder is the label of its images. A csv, tsv, jsonl or parquet file has a column of
+    paths, relative to the file. `labels`: one label per image, or the name of a column. `columns`: the column of paths;
+    the default is `image`.
     """
     if not isinstance(source, str | Path):
-        given = [None] * len(source) if labels is None else list(labels)
-        if len(given) != len(source):
-            raise BadInput(f"{len(source)} images and {len(given)} labels; give as many of each")
-        pairs = enumerate(zip(source, given, strict=True))
+        image_labels = [None] * len(source) if labels is None else list(labels)
+        if len(image_labels) != len(source):
+            raise BadInput(f"{len(source)} images and {len(image_labels)} labels; give the same number of each")
+        pairs = enumerate(zip(source, image_labels, strict=True))
         yield from (ImageExample(image, label, f"image {number}") for number, (image, label) in pairs)
         return
     path = Path(source).expanduser()
     if path.is_dir():
-        for file in sorted(found for found in path.rglob("*") if found.suffix.lower() in IMAGES):
+        for file in sorted(entry for entry in path.rglob("*") if entry.suffix.lower() in IMAGES):
             yield ImageExample(file, None if file.parent == path else file.parent.name, str(file))
         return
-    column, label = (columns or ["image"])[0], labels if isinstance(labels, str) else None
-    for number, row in file_rows(path):
+    column, requested = (columns or ["image"])[0], labels if isinstance(labels, str) else None
+    for number, row in read_file_rows(path):
         where = f"{path}, row {number}"
-        named = label or next((name for name in LABELS if name in row), None)
-        for name in (column, *([] if named is None else [named])):
+        label = requested or next((name for name in LABELS if name in row), None)
+        for name in (column, *([] if label is None else [label])):
             if name not in row:
-                raise BadInput(f"{where}: no column {name!r}; there are {', '.join(map(str, row))}")
-        yield ImageExample(path.parent / str(row[column]), None if named is None else row[named], where)
+                raise BadInput(f"{where}: no column {name!r}; the columns are {', '.join(map(str, row))}")
+        yield ImageExample(path.parent / str(row[column]), None if label is None else row[label], where)
 
 
 def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, ...]:
-    """One or two texts with something in them, or BadInput that says which one is wrong and why."""
-    checked = _checked(texts, where, index)
+    """Return one or two non-empty texts, or raise BadInput, which says which one is wrong and why."""
+    checked = _as_texts(texts, where, index)
     for text in checked:
         if not text.strip():
             raise BadInput(f"has an empty text, {text!r:.20}; remove it", index=index, place=where)
@@ -112,29 +113,29 @@ def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, 
     return checked
 
 
-def shuffled(items: Iterable[_T], seed: int, buffer: int) -> Iterator[_T]:
-    """In an order drawn from the seed. Beyond `buffer` items the order is only locally random, as memory is bounded."""
-    source, held = random.Random(seed), list[_T]()
+def shuffle(items: Iterable[_T], seed: int, buffer: int) -> Iterator[_T]:
+    """Yield the items in a random order. With more than `buffer` items it is only locally random, to bound memory."""
+    source, buffered = random.Random(seed), list[_T]()
     for item in items:
-        if len(held) < buffer:
-            held.append(item)
+        if len(buffered) < buffer:
+            buffered.append(item)
             continue
-        chosen = source.randrange(buffer)
-        yield held[chosen]
-        held[chosen] = item
-    source.shuffle(held)
-    yield from held
+        drawn = source.randrange(buffer)
+        yield buffered[drawn]
+        buffered[drawn] = item
+    source.shuffle(buffered)
+    yield from buffered
 
 
 def count_examples(source: Any) -> int | None:
-    """How many there are, where that is known without reading."""
+    """Return the number of examples, or None if it is unknown without reading them."""
     try:
         return None if isinstance(source, str | Path) else len(source)
     except TypeError:
         return None
 
 
-def _iterable(source: Any) -> Iterable[Any]:
+def _check_iterable(source: Any) -> Iterable[Any]:
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         keys = ": " + ", ".join(map(str, source)) if isinstance(source, Mapping) else ""
         raise BadInput(
@@ -144,63 +145,63 @@ def _iterable(source: Any) -> Iterable[Any]:
     return source
 
 
-def _examples(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> Iterator[TextExample]:
+def _parse_rows(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> Iterator[TextExample]:
     for number, row in rows:
         where = f"{place}row {number}"
         if isinstance(row, Mapping):
-            yield _from_row(row, columns, where)
+            yield _parse_row(row, columns, where)
             continue
         if columns.texts or columns.label:
-            named = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
-            raise BadInput(f"{where} is {row!r:.40}, which has no columns; columns {named} were asked for")
-        yield TextExample(_checked(row, where), where=where)
+            requested = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
+            raise BadInput(f"{where} is {row!r:.40}, which has no columns; columns {requested} were requested")
+        yield TextExample(_as_texts(row, where), where=where)
 
 
-def _from_row(row: Mapping[str, Any], columns: Columns, where: str) -> TextExample:
+def _parse_row(row: Mapping[str, Any], columns: Columns, where: str) -> TextExample:
     usual = next((names for names in TEXTS if all(name in row for name in names)), None)
     names = columns.texts or usual
     known = ", ".join(str(name) for name in row)
     if names is None:
-        raise BadInput(f"{where}: none of the usual columns of texts; name it (columns, --column); there are {known}")
+        raise BadInput(f"{where}: no usual text column; name it (columns, --column); the columns are {known}")
     label = columns.label or next((name for name in LABELS if name in row), None)
     for name in (*names, *([] if label is None else [label])):
         if name not in row:
-            raise BadInput(f"{where}: no column {name!r}; there are {known}")
+            raise BadInput(f"{where}: no column {name!r}; the columns are {known}")
     return TextExample(
-        _checked(tuple(row[name] for name in names), where), None if label is None else row[label], where
+        _as_texts(tuple(row[name] for name in names), where), None if label is None else row[label], where
     )
 
 
-def _checked(found: Any, where: str, index: int | None = None) -> tuple[str, ...]:
-    texts = tuple(found) if isinstance(found, tuple | list) else (found,)
+def _as_texts(value: Any, where: str, index: int | None = None) -> tuple[str, ...]:
+    texts = tuple(value) if isinstance(value, tuple | list) else (value,)
     if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
-        raise BadInput(f"is {found!r:.80}; expected a text, or a pair of texts", index=index, place=where)
+        raise BadInput(f"is {value!r:.80}; expected a text, or a pair of texts", index=index, place=where)
     return texts
 
 
-def _with_labels(examples: Iterator[TextExample], labels: Iterable[Any]) -> Iterator[TextExample]:
+def _attach_labels(examples: Iterator[TextExample], labels: Iterable[Any]) -> Iterator[TextExample]:
     rest = iter(labels)
     missing = object()
     for number, example in enumerate(examples):
         label = next(rest, missing)
         if label is missing:
-            raise BadInput(f"there are {number} labels, and more texts than that; give as many of each")
+            raise BadInput(f"there are more texts than the {number} labels; give the same number of each")
         yield replace(example, label=label)
     if next(rest, missing) is not missing:
-        raise BadInput("there are more labels than texts; give as many of each")
+        raise BadInput("there are more labels than texts; give the same number of each")
 
 
-def file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The rows of a file, each with its line or number."""
+def read_file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the rows of a file, each with its line or row number."""
     readers: dict[str, Callable[[Path], Iterator[tuple[int, Mapping[str, Any]]]]] = {
-        ".csv": lambda path: _delimited(path, ",", csv.QUOTE_MINIMAL),
-        ".tsv": lambda path: _delimited(path, "\t", csv.QUOTE_NONE),  # GLUE's files have quotes that mean nothing
-        ".jsonl": _json_lines,
-        ".parquet": _parquet,
-        ".txt": _lines,
+        ".csv": lambda path: _read_delimited(path, ",", csv.QUOTE_MINIMAL),
+        ".tsv": lambda path: _read_delimited(path, "\t", csv.QUOTE_NONE),  # quotes in GLUE's files are plain text
+        ".jsonl": _read_json_lines,
+        ".parquet": _read_parquet,
+        ".txt": _read_lines,
     }
     if path.suffix.lower() not in readers:
-        raise BadInput(f"{path}: cannot tell what kind of file it is; known are {', '.join(readers)}")
+        raise BadInput(f"{path}: cannot tell what kind of file it is; known extensions are {', '.join(readers)}")
     if not path.is_file():
         raise BadInput(f"there is no file {path}")
     try:
@@ -209,19 +210,19 @@ def file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise BadInput(f"{path} cannot be read: {error}") from error
 
 
-def _delimited(path: Path, delimiter: str, quoting: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _read_delimited(path: Path, delimiter: str, quoting: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        reader = csv.DictReader(decoded(lines, str(path)), delimiter=delimiter, quoting=quoting)
+        reader = csv.DictReader(decode_lines(lines, str(path)), delimiter=delimiter, quoting=quoting)
         for row in reader:
             if None in row or None in row.values():
-                wanted = len(reader.fieldnames or ())
-                raise BadInput(f"{path}, line {reader.line_num}: not {wanted} columns, as the header has")
+                expected = len(reader.fieldnames or ())
+                raise BadInput(f"{path}, line {reader.line_num}: expected {expected} columns, as in the header")
             yield reader.line_num, row
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _read_json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-        for number, line in enumerate(decoded(lines, str(path)), 1):
+        for number, line in enumerate(decode_lines(lines, str(path)), 1):
             if not line.strip():
                 continue
             try:
@@ -233,26 +234,26 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield number, row
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """A text on each line; empty lines are left out."""
+def _read_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the text of each line; empty lines are skipped."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-        for number, line in enumerate(decoded(lines, str(path)), 1):
+        for number, line in enumerate(decode_lines(lines, str(path)), 1):
             if line.strip():
                 yield number, {"text": line.strip()}
 
 
-def decoded(lines: Iterable[str], name: str) -> Iterator[str]:
-    """Lines that were read with errors="surrogateescape", so that a bad one can be named."""
+def decode_lines(lines: Iterable[str], name: str) -> Iterator[str]:
+    """Yield lines that were read with errors="surrogateescape"; raise BadInput with the number of an invalid line."""
     for number, line in enumerate(lines, 1):
         if "\0" in line:
-            raise BadInput(f"{name}, line {number} has a zero byte: this is no text file")
+            raise BadInput(f"{name}, line {number} has a zero byte: this is not a text file")
         if any("\udc80" <= character <= "\udcff" for character in line):
-            found = line.encode("utf-8", "surrogateescape").strip()
-            raise BadInput(f"{name}, line {number} is not UTF-8: {found!r:.60}; save the file as UTF-8")
+            raw = line.encode("utf-8", "surrogateescape").strip()
+            raise BadInput(f"{name}, line {number} is not UTF-8: {raw!r:.60}; save the file as UTF-8")
         yield line
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _read_parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Making head masks: where each head of a model points in the sentences of a parsed corpus.
+"""Building head masks from where each head of a model points in the sentences of a parsed corpus.
 
-Attentions are looked at batch by batch and never kept; what stays of a sentence is one pointer for each head and token,
-and of a corpus only counts.
+Attention is processed batch by batch and never stored: each sentence is reduced to one pointer for each head and token,
+and the corpus to counts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from whichtoken.core.trace import Site, needs
 from whichtoken.data.examples import count_examples
 from whichtoken.errors import BadInput, BadSetting, NotFinite
 from whichtoken.heads.conllu import read_conllu
-from whichtoken.heads.count import HeadCounts, align, kept
+from whichtoken.heads.count import HeadCounts, align, restrict_to_window
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.rule import HeadRule
 from whichtoken.heads.sentence import Sentence
@@ -32,9 +32,9 @@ from whichtoken.models.encoding import Document, batches, window_row
 from whichtoken.models.subject import Subject
 from whichtoken.settings import make_settings
 
-SENTENCES_AT_ONCE = 512  # that are sorted by length together
+SENTENCES_AT_ONCE = 512  # sorted by length together
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32
-TIE = 1e-6  # attention that is lower by this share at most is as high: rounding may not choose
+TIE = 1e-6  # relative difference up to which attention weights count as equal, against rounding
 
 
 def build(
@@ -45,10 +45,10 @@ def build(
     out: str | Path | None = None,
     **settings: Any,
 ) -> HeadMask:
-    """Which heads follow syntactic relations, and which look at a fixed position, in a parsed corpus.
+    """Find the heads that follow syntactic relations or attend to a fixed position in a parsed corpus.
 
-    `sentences`: from `read_conllu` or `parse_texts`, or the path of a CoNLL-U file. `corpus`: its name, for the record.
-    `out`: the JSON file to write. `settings`: those of `whichtoken.heads.HeadRule`.
+    `sentences`: from `read_conllu` or `parse_texts`, or the path of a CoNLL-U file. `corpus`: its name in
+    the statistics. `out`: the JSON file to write. `settings`: those of `whichtoken.heads.HeadRule`.
     """
     if not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
@@ -59,7 +59,7 @@ def build(
         corpus, sentences = corpus or Path(sentences).name, read_conllu(sentences)
     if not isinstance(sentences, Iterable):
         raise BadInput(f"sentences is a {type(sentences).__name__}; expected a CoNLL-U file, or parsed sentences")
-    subject = subject.twinned()
+    subject = subject.with_twin()
     counted = _Counted(HeadCounts(rule, subject.n_layers, subject.n_heads))
     with tqdm(total=count_examples(sentences), desc="reading heads", unit=" sentences", disable=None) as bar:
         for chunk in _chunks(iter(sentences)):
@@ -67,7 +67,7 @@ def build(
             bar.update(len(chunk))
     tally = counted.tally
     if not tally.counted["sentences"]:
-        raise BadInput("there is no sentence to read heads from; give a CoNLL-U file, or sentences with words")
+        raise BadInput("there is no sentence to analyse; give a CoNLL-U file, or sentences with words")
     mask = HeadMask(
         model=subject.title,
         fingerprint=subject.fingerprint(),
@@ -84,7 +84,7 @@ def build(
 
 
 def load(path: str | Path, subject: Subject | None = None) -> HeadMask:
-    """Read a stored mask; LibraryMismatch if it was made for another model than `subject`."""
+    """Read a stored mask; LibraryMismatch if it was built for another model than `subject`."""
     if subject is not None and not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a mask of any model")
     mask = read(path)
@@ -104,30 +104,34 @@ def _chunks(sentences: Iterator[Sentence]) -> Iterator[list[Sentence]]:
     while chunk := list(islice(sentences, SENTENCES_AT_ONCE)):
         for item in chunk:
             if not isinstance(item, Sentence):
-                raise BadInput(f"{item!r:.40} is no parsed sentence; use wt.heads.read_conllu or wt.heads.parse_texts")
+                raise BadInput(
+                    f"{item!r:.40} is not a parsed sentence; use wt.heads.read_conllu or wt.heads.parse_texts"
+                )
         yield chunk
 
 
 def _count(subject: Subject, sentences: Sequence[Sentence], counted: _Counted) -> None:
-    documents = _documents(subject, sentences)
-    read = [(sentence, d) for sentence, d in zip(sentences, documents, strict=True) if d is not None]
-    counted.n_empty += len(sentences) - len(read)
-    counted.n_cut += sum(document.n_cut > 0 for _, document in read)
-    lengths = [len(document.windows[0]) for _, document in read]
+    documents = _encode_sentences(subject, sentences)
+    usable = [
+        (sentence, document) for sentence, document in zip(sentences, documents, strict=True) if document is not None
+    ]
+    counted.n_empty += len(sentences) - len(usable)
+    counted.n_cut += sum(document.n_cut > 0 for _, document in usable)
+    lengths = [len(document.windows[0]) for _, document in usable]
     for group in batches(lengths, lambda rows, longest: _fits(subject, rows, longest)):
-        found = _pointers(subject, [read[i][1] for i in group])
-        for i, pointers in zip(group, found, strict=True):
-            sentence, document = read[i]
-            words = kept(align(sentence, document.spans), document.windows[0])
+        batch = _pointers(subject, [usable[i][1] for i in group])
+        for i, pointers in zip(group, batch, strict=True):
+            sentence, document = usable[i]
+            words = restrict_to_window(align(sentence, document.spans), document.windows[0])
             counted.tally.add(sentence, words, pointers[:, :, : lengths[i]].astype(np.int64))
 
 
-def _documents(subject: Subject, sentences: Sequence[Sentence]) -> list[Document | None]:
-    """Cut to what the model reads; None for a sentence without tokens."""
+def _encode_sentences(subject: Subject, sentences: Sequence[Sentence]) -> list[Document | None]:
+    """Return one document per sentence, truncated to the model's limit; None for a sentence without tokens."""
     try:
         return list(subject.encode([(sentence.text,) for sentence in sentences]))
-    except BadInput:  # of one of them, which only asking for each alone can tell
-        return [None] if len(sentences) == 1 else [d for one in sentences for d in _documents(subject, [one])]
+    except BadInput:  # one sentence is empty; encoding them one by one tells which
+        return [None] if len(sentences) == 1 else [d for item in sentences for d in _encode_sentences(subject, [item])]
 
 
 def _fits(subject: Subject, rows: int, longest: int) -> bool:
@@ -136,16 +140,16 @@ def _fits(subject: Subject, rows: int, longest: int) -> bool:
 
 
 def _pointers(subject: Subject, documents: Sequence[Document]) -> np.ndarray[Any, Any]:
-    """batch layer head query: for each token where each head looks. Padding is 0 in a trace, so it never wins."""
+    """Return the key with the highest attention: batch layer head query. Padding has attention 0, so it never wins."""
     batch = subject.batch([window_row(document, document.windows[0]) for document in documents])
     trace = capture(subject, batch, anything, needs("attention"))
-    found = torch.stack([strongest(layer) for layer in trace.value(Site.ATTENTION)], 1)
-    return found.cpu().numpy()
+    keys = torch.stack([strongest_keys(layer) for layer in trace.value(Site.ATTENTION)], 1)
+    return keys.cpu().numpy()
 
 
-def strongest(attention: Float[Tensor, "batch head query key"]) -> Int[Tensor, "batch head query"]:
-    """The key with most attention, the first of those that are equal but for rounding."""
+def strongest_keys(attention: Float[Tensor, "batch head query key"]) -> Int[Tensor, "batch head query"]:
+    """Return the key with the highest attention; of those that differ only by rounding, the first."""
     highest = attention.amax(-1, keepdim=True)
     if not highest.isfinite().all():
-        raise NotFinite("the model gives NaN or infinite attention for a sentence of the corpus")
+        raise NotFinite("the model returns NaN or infinite attention for a sentence of the corpus")
     return (attention >= highest * (1 - TIE)).to(torch.uint8).argmax(-1)

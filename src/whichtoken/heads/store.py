@@ -1,4 +1,4 @@
-"""Head masks as JSON files, and as strings. No torch."""
+"""Head masks as JSON files and strings. No torch."""
 
 import json
 from dataclasses import asdict
@@ -10,41 +10,41 @@ from whichtoken.decode import decode_record, parse_json, read_json
 from whichtoken.errors import BadArtifact, BadSetting
 from whichtoken.heads.mask import HeadMask
 
-SCHEMA = 1  # raised when a field changes its meaning
+SCHEMA = 1  # increased when the meaning of a field changes
 
 
 def save(mask: HeadMask, path: str | Path) -> Path:
-    """Written whole or not at all."""
+    """Write a mask to a JSON file, atomically."""
     if not isinstance(mask, HeadMask):
         raise BadSetting("mask", type(mask).__name__, "a HeadMask; the path comes second")
     return write_whole(path, to_json(mask))
 
 
 def read(path: str | Path) -> HeadMask:
-    """Any head mask, whatever its model; `heads.load` also checks that it fits."""
+    """Read a head mask of any model; `heads.load` also checks the model."""
     if not isinstance(path, str | Path):
         raise BadSetting("path", type(path).__name__, "the path of a stored head mask")
     where = Path(path).expanduser()
-    found = read_json(where)
+    document = read_json(where)
     try:
-        return _decoded(found)
+        return _decode_mask(document)
     except BadArtifact as error:
         raise BadArtifact(f"{where}: {error}") from error
 
 
 def to_json(mask: HeadMask) -> str:
-    """One field on each line."""
-    made = {"record": "HeadMask", "schema": SCHEMA, **asdict(mask)}
-    lines = [f" {json.dumps(k)}: {json.dumps(v, ensure_ascii=False, allow_nan=False)}" for k, v in made.items()]
+    """Return the mask as JSON with one field per line."""
+    fields = {"record": "HeadMask", "schema": SCHEMA, **asdict(mask)}
+    lines = [f" {json.dumps(k)}: {json.dumps(v, ensure_ascii=False, allow_nan=False)}" for k, v in fields.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def from_json(text: str) -> HeadMask:
-    return _decoded(parse_json(text, "the JSON of one HeadMask"))
+    return _decode_mask(parse_json(text, "the JSON of one HeadMask"))
 
 
-def _decoded(found: Any) -> HeadMask:
-    mask = decode_record(HeadMask, found, SCHEMA)
+def _decode_mask(document: Any) -> HeadMask:
+    mask = decode_record(HeadMask, document, SCHEMA)
     grids: dict[str, Any] = {"syntactic": mask.syntactic, "positional": mask.positional, "added": mask.added}
     shape = (len(mask.syntactic), len(mask.syntactic[0]) if mask.syntactic else 0)
     if mask.statistics is not None:
@@ -52,5 +52,5 @@ def _decoded(found: Any) -> HeadMask:
         grids |= {f"shares of {r.name}": r.shares for r in mask.statistics.relations}
     for name, grid in grids.items():
         if 0 in shape or len(grid) != shape[0] or any(len(row) != shape[1] for row in grid):
-            raise BadArtifact(f"HeadMask: {name} has not one value for each of {shape[0]} x {shape[1]} heads")
+            raise BadArtifact(f"HeadMask: {name} must have one value for each of {shape[0]} x {shape[1]} heads")
     return mask

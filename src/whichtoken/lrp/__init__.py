@@ -1,10 +1,10 @@
-"""Layer-wise relevance propagation on the operations of an unmodified model: the rules, and the mode that applies them.
+"""Layer-wise relevance propagation (LRP) through an unmodified model: the rules, and the mode that applies them.
 
     with propagating(model, C21):
         logits = model(**inputs).logits
     (relevance,) = torch.autograd.grad(logits[0, 1], embeddings)
 
-With rules that carry a gradient, relevance is `embeddings * gradient`.
+With rule sets that carry a gradient (AttnLRP, CP-LRP), relevance is `embeddings * gradient`.
 """
 
 from whichtoken.lrp.gates import Gates, spread

@@ -1,4 +1,4 @@
-"""What Mask-LRP does to relevance on its way: through chosen attention heads only; and its code, spread over tokens."""
+"""Mask-LRP's changes to propagation: relevance passes through chosen heads only, or is spread over all tokens."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,37 +7,37 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from whichtoken.lrp.rules import applied, shared
+from whichtoken.lrp.rules import apply_function, rescale_parts
 
 Weights = tuple[tuple[int, ...], ...]  # layer, head
 
 
 @dataclass(frozen=True)
 class Gates:
-    """How much of the relevance of each head's output goes on; 0 for most heads.
+    """The factor by which each head's relevance is multiplied; 0 for most heads.
 
-    `parts` are added up. `conserve`: each part is first scaled to its share of what came in, as in a sum of two
-    activations, and in a block without any chosen head all relevance takes the residual connection.
+    The results of all `parts` are added. With `conserve`, each part is first rescaled to its share of the incoming
+    relevance, as for a sum of two activations, and a block without a chosen head passes all relevance to the residual.
     """
 
     parts: tuple[Weights, ...]
     conserve: bool
 
     def apply(self, context: Tensor, layer: int) -> Tensor:
-        """The output of a block's heads (batch token head dim), unchanged, with a gate behind it."""
+        """Return the output of a block's heads (batch token head dim) unchanged, with a gate for its relevance."""
         weights = [part[layer] for part in self.parts]
         if self.conserve and not any(map(any, weights)):
-            return context.detach()  # a constant: the sum with the residual then gives it no share
+            return context.detach()  # a constant gets no share of the sum with the residual
         table = torch.tensor(weights, dtype=context.dtype, device=context.device)[:, None, None, :, None]
-        return applied(_Gate, context, table, self.conserve)
+        return apply_function(_Gate, context, table, self.conserve)
 
 
 def spread(x: Tensor, mask: Tensor) -> Tensor:
-    """Tokens (batch token dim), unchanged; of relevance that comes back each real one gets the mean over all of them.
+    """Return the tokens (batch token dim) unchanged; on the way back, every real token gets the mean relevance.
 
-    For questions the authors' code gives every token what belongs to the answer's.
+    For questions, the authors' code gives every token the relevance that belongs to the answer's token.
     """
-    return applied(_Spread, x, mask)
+    return apply_function(_Spread, x, mask)
 
 
 class _Spread(Function):
@@ -65,5 +65,5 @@ class _Gate(Function):
         (weights,) = ctx.saved_tensors
         parts = [weight * relevance for weight in weights]
         if ctx.conserve:
-            parts = shared(parts, relevance)
+            parts = rescale_parts(parts, relevance)
         return torch.stack(parts).sum(0), None, None

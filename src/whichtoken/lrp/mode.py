@@ -1,4 +1,4 @@
-"""Running a model under a rule set: every operation is seen, and gets its rule."""
+"""Run a model under a rule set: every torch operation is intercepted and propagates by its rule."""
 
 import re
 import sys
@@ -15,10 +15,10 @@ from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
 from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
-from whichtoken.lrp.rules import Rule, carries, in_place
+from whichtoken.lrp.rules import Rule, apply_in_place, carries_relevance
 from whichtoken.lrp.rulesets import RuleSet
 
-# The kinds of operation that have rules, by the names that torch gives its functions and methods.
+# The kind of each operation that has a rule, by the name of the torch function or method.
 KINDS: Mapping[str, str] = {
     name: kind
     for kind, names in {
@@ -36,12 +36,12 @@ KINDS: Mapping[str, str] = {
     }.items()
     for name in names.split()
 }
-# Modules that compute in several steps what has one rule, by the names of their classes.
+# Modules that take several steps to compute an operation with one rule, by class name.
 MODULES: Mapping[str, str] = {
     "rms_norm": r"RMSNorm$|^T5LayerNorm$",
     "activation": r"Activation$|^GELU|(GELU|SiLU)$",
 }
-# What moves values without mixing them: the gradient puts relevance back where it came from.
+# Operations that move values without mixing them: their gradient returns relevance to where it came from.
 MOVES = frozenset(
     name
     for names in (
@@ -54,23 +54,23 @@ MOVES = frozenset(
 )
 ONE_INPUT = frozenset({"linear", "layer_norm", "rms_norm"})  # their weights must be constants
 HOME = "whichtoken.lrp"
-# In place, also when written as `+=` and so on; each with the function that gives the same.
+# In-place operations (also `+=` and the like), each with its out-of-place function.
 IN_PLACE: Mapping[str, Any] = {"add_": torch.add, "mul_": torch.mul, "div_": torch.div}
 
 
 @contextmanager
 def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterator[None]:
-    """Inside, the model computes what it always computes, and autograd carries what the rules say.
+    """Apply the rules to forward passes inside the block: outputs stay the same, backward carries relevance.
 
-    Only for this thread; nothing is left behind. Parameters must be frozen: what requires a gradient is what relevance
-    goes to. `strict`: an operation without a rule is an error; otherwise it has its ordinary gradient. What does not go
-    through torch's Python functions (a scripted function, vmap) is not seen.
+    Affects this thread only, and is undone on exit. Parameters must be frozen, because relevance goes to every tensor
+    that requires a gradient. `strict`: an operation without a rule raises RuleGap; otherwise it keeps its ordinary
+    gradient. Operations that bypass torch's Python functions (a scripted function, vmap) cannot be intercepted.
     """
     scripted = next(
         (name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)), None
     )
     if scripted is not None:
-        raise UnsupportedModel(f"module {scripted} is compiled by torch.jit, so its operations cannot be seen")
+        raise UnsupportedModel(f"module {scripted} is compiled by torch.jit, so its operations cannot be intercepted")
     learning = next((name for name, parameter in model.named_parameters() if parameter.requires_grad), None)
     if learning is not None:
         raise UsageError(f"parameter {learning} requires a gradient, so relevance would go to it; freeze the model")
@@ -78,29 +78,29 @@ def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterat
         for module in model.modules():
             for kind, pattern in MODULES.items():
                 if kind in rules.rules and re.search(pattern, type(module).__name__):
-                    _as_one_step(stack, module, rules.rules[kind])
+                    _treat_as_one_step(stack, module, rules.rules[kind])
         stack.enter_context(_Rules(rules, strict))
         yield
 
 
-def _as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
-    """The module works on a constant, so none of its steps counts; then its rule is put around the whole."""
-    waiting: list[Tensor] = []
-    asked = get_ident()
+def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
+    """Run the module on a constant, so that none of its steps gets a rule, then apply one rule to the whole."""
+    inputs: list[Tensor] = []
+    thread = get_ident()
 
     def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if get_ident() != asked:  # hooks are the model's, and other threads may use it
+        if get_ident() != thread:  # hooks belong to the model, which other threads may be running
             return None
-        waiting.append(args[0])
+        inputs.append(args[0])
         constant = args[0].detach()
         return (constant.clone() if getattr(module, "inplace", False) else constant, *args[1:])
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        x = waiting.pop() if get_ident() == asked else None
-        if x is None or not carries(x):
+        x = inputs.pop() if get_ident() == thread else None
+        if x is None or not carries_relevance(x):
             return output
         with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
-            return rule(lambda given: module.forward(given) if carries(given) else output, x)
+            return rule(lambda tensor: module.forward(tensor) if carries_relevance(tensor) else output, x)
 
     stack.enter_context(module.register_forward_pre_hook(before))
     stack.enter_context(module.register_forward_hook(after))
@@ -115,58 +115,60 @@ class _Rules(TorchFunctionMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
-        carrying = [x for x in _tensors((args, tuple(options.values()))) if carries(x)]
+        carrying = [x for x in _tensors((args, tuple(options.values()))) if carries_relevance(x)]
         if not torch.is_grad_enabled() or not carrying:
             return operation(*args, **options)
         name = getattr(operation, "__name__", str(operation))
-        if self.strict and any(map(_from_elsewhere, carrying)):
-            raise RuleGap(self.rules.name, "a custom autograd function", _where())
+        if self.strict and any(map(_is_foreign, carrying)):
+            raise RuleGap(self.rules.name, "a custom autograd function", _find_running_module())
         if name == "scaled_dot_product_attention":
-            with self:  # its steps are seen, each with its own rule
+            with self:  # each of its steps gets its own rule
                 return _attention(*args, **options)
         rule = self.rules.rules.get(KINDS.get(name, ""))
         if rule is not None:
             with suppress(NotImplementedError):
-                return _ruled(rule, operation, name, args, options)
-        found = operation(*args, **options)
-        lost = any(map(carries, _tensors(found))) or name == "__setitem__"
+                return _apply_rule(rule, operation, name, args, options)
+        result = operation(*args, **options)
+        lost = any(map(carries_relevance, _tensors(result))) or name == "__setitem__"
         if self.strict and lost and name not in MOVES:
-            raise RuleGap(self.rules.name, name, _where())
-        return found
+            raise RuleGap(self.rules.name, name, _find_running_module())
+        return result
 
 
-def _ruled(rule: Rule, operation: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
-    """What the rule gives; NotImplementedError where it was not made for such a call."""
-    given = {"dim" if key == "axis" else key: value for key, value in options.items()}
-    args = (*args, *(given.pop(key) for key in ("input", "other", "mat2") if key in given))
-    if name == "addmm":  # bias + x W, as GPT-2 has it
-        if len(args) != 3 or given:
+def _apply_rule(rule: Rule, operation: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
+    """Return the result of the rule; raise NotImplementedError if it does not cover this kind of call."""
+    keywords = {"dim" if key == "axis" else key: value for key, value in options.items()}
+    args = (*args, *(keywords.pop(key) for key in ("input", "other", "mat2") if key in keywords))
+    if name == "addmm":  # bias + x W, as in GPT-2
+        if len(args) != 3 or keywords:
             raise NotImplementedError
         operation, args = linear, (args[1], args[2].mT, args[0])
-    if KINDS[name] in ONE_INPUT and any(map(carries, _tensors((args[1:], tuple(given.values()))))):
+    if KINDS[name] in ONE_INPUT and any(map(carries_relevance, _tensors((args[1:], tuple(keywords.values()))))):
         raise NotImplementedError
-    if given.pop("inplace", False):
+    if keywords.pop("inplace", False):
         raise NotImplementedError
-    run = partial(in_place, rule, IN_PLACE[name]) if name in IN_PLACE else partial(rule, operation)
+    run = partial(apply_in_place, rule, IN_PLACE[name]) if name in IN_PLACE else partial(rule, operation)
     try:
-        _signature(rule).bind(operation, *args, **given)
+        _signature(rule).bind(operation, *args, **keywords)
     except TypeError:
         raise NotImplementedError from None
-    return run(*args, **given)
+    return run(*args, **keywords)
 
 
 _signature = cache(signature)
 
 
-def _from_elsewhere(x: Tensor) -> bool:
-    """Made by somebody's own autograd function, inside which nothing is seen."""
-    made = getattr(x.grad_fn, "_forward_cls", None)
+def _is_foreign(x: Tensor) -> bool:
+    """Return whether x comes from somebody else's autograd function, whose steps cannot be intercepted."""
+    function = getattr(x.grad_fn, "_forward_cls", None)
     return (
-        made is not None and not made.__module__.startswith(HOME) and not getattr(made, "propagates_relevance", False)
+        function is not None
+        and not function.__module__.startswith(HOME)
+        and not getattr(function, "propagates_relevance", False)
     )
 
 
-def _attention(  # noqa: PLR0913, PLR0917  # as torch calls it
+def _attention(  # noqa: PLR0913, PLR0917  # torch's own signature
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -176,7 +178,7 @@ def _attention(  # noqa: PLR0913, PLR0917  # as torch calls it
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """What the fused function computes, step by step."""
+    """Compute what the fused function computes, step by step."""
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
@@ -190,16 +192,16 @@ def _attention(  # noqa: PLR0913, PLR0917  # as torch calls it
     return scores.softmax(-1) @ value
 
 
-def _tensors(found: Any) -> Iterator[Tensor]:
-    if isinstance(found, tuple | list):
-        for item in found:
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, tuple | list):
+        for item in value:
             yield from _tensors(item)
-    elif isinstance(found, Tensor):
-        yield found
+    elif isinstance(value, Tensor):
+        yield value
 
 
-def _where() -> str:
-    """The innermost module that is running, and its place in the outermost one."""
+def _find_running_module() -> str:
+    """Return the class of the innermost running module, and its name in the outermost one."""
     running: list[nn.Module] = []
     frame = sys._getframe(1)
     while frame is not None:

@@ -1,13 +1,14 @@
-"""Relevance from the tokens of an image down to its pixels: the z^B rule of the patch convolution.
+"""Propagate relevance from the tokens of an image to its pixels: the z^B rule for the patch convolution.
 
-Chefer, Gur and Wolf, CVPR 2021, for Full LRP (after Montavon et al. 2017). What is added to the patches as positions
-takes its share by the rule set's own rule for sums, over all tokens; this share, and that of the tokens before the
-patches, end there. Then, with l and h the lowest and highest value of the image, W+ and W- the weights above and below
-0, and R the relevance of a patch's dimension:
+Chefer, Gur and Wolf, CVPR 2021, for Full LRP (after Montavon et al. 2017). The position embeddings take their share by
+the rule set's own rule for sums, over all tokens; their share, and that of the tokens before the patches, is not
+propagated further. Then, with l and h the lowest and highest value of the image, W+ and W- the positive and negative
+weights, and R the relevance of a patch's dimension:
 
-    Z = W x - W+ l - W- h + 1e-9,   R_x = x (W' R/Z) - l (W+' R/Z) - h (W-' R/Z),   added up over channels,
+    Z = W x - W+ l - W- h + 1e-9,   R_x = x (W' R/Z) - l (W+' R/Z) - h (W-' R/Z),   summed over channels,
 
-computed as W+ (x - l) + W- (x - h) and so on: in an image of one colour the terms above cancel to rounding errors.
+computed as W+ (x - l) + W- (x - h) and so on, because in an image of one colour the terms above cancel to rounding
+errors.
 """
 
 from typing import Any
@@ -17,26 +18,28 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import conv2d, conv_transpose2d
 
-from whichtoken.lrp.rules import EPSILON, applied, unchanged
+from whichtoken.lrp.rules import EPSILON, apply_function, identity
 
 
-def embedded(
+def embed_pixels(
     pixels: Tensor, convolution: nn.Conv2d, patches: Tensor, prefix: Tensor, embeddings: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The embeddings as a function of the image: a stand-in for its pixels (batch row column), which relevance goes to,
-    and what the first block reads. To be called while rules are in force.
+    """Return a stand-in for the image's pixels (batch row column), which receives relevance, and the embeddings as a
+    function of it, as the first block reads them. To be called while a rule set is active.
 
-    `patches` is what the convolution gave, `prefix` the tokens before the patches, without their positions.
+    `patches` is the output of the convolution, `prefix` the tokens before the patches, without their positions.
     """
     image = pixels.detach().sum(1).requires_grad_()
-    patches = applied(_Patches, image, patches.detach(), pixels, convolution)
+    patches = apply_function(_Patches, image, patches.detach(), pixels, convolution)
     tokens = torch.cat([prefix.expand(len(pixels), -1, -1), patches.flatten(2).mT], 1)
-    positions = (embeddings - tokens.detach()).requires_grad_()  # only what requires a gradient has a share of a sum
-    return image, unchanged(lambda total: embeddings.clone(), tokens + positions)  # the sum again would be rounded
+    positions = (
+        embeddings - tokens.detach()
+    ).requires_grad_()  # a term gets a share of a sum only if it requires a gradient
+    return image, identity(lambda total: embeddings.clone(), tokens + positions)  # exact, unlike the sum
 
 
 class _Patches(Function):
-    """What the convolution gave; relevance goes to the image, its channels added up."""
+    """Return the output of the convolution; relevance goes to the image, summed over channels."""
 
     @staticmethod
     def forward(ctx: Any, image: Tensor, patches: Tensor, pixels: Tensor, convolution: nn.Conv2d) -> Tensor:

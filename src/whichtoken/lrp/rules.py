@@ -1,9 +1,9 @@
-"""The rules of layer-wise relevance propagation, one operation each.
+"""The rules of layer-wise relevance propagation, one per operation.
 
-A rule computes what its operation computes and decides what autograd carries back through it: relevance itself (the
-functions up to `total`), or a gradient that turns into relevance when multiplied with the input (those after it).
-Its first argument is the operation. NotImplementedError: it has no answer for these operands. Sums are per sample: the
-first axis is the batch.
+A rule computes the result of its operation and defines what autograd carries back through it: relevance itself (the
+functions up to `total`), or a gradient that becomes relevance when multiplied by the input (those after it).
+Its first argument is the operation. It raises NotImplementedError for operands that it does not cover. Sums are per
+sample; the first axis is the batch.
 """
 
 import operator
@@ -23,23 +23,23 @@ ACTIVATION_EPSILON = 1e-10
 
 
 def divide(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, stabilised as Chefer et al. do it: no sign on epsilon, and 0 where b is 0."""
+    """Return a / b, stabilised as in Chefer et al.: epsilon has no sign, and the result is 0 where b is 0."""
     shifted = b + EPSILON
     shifted = torch.where(shifted == 0, EPSILON, shifted)
     return torch.where(b == 0, 0, a / shifted)
 
 
-def carries(value: object) -> bool:
-    """It depends on what is explained: relevance goes back through it."""
+def carries_relevance(value: object) -> bool:
+    """Return whether relevance is propagated back through this value."""
     return isinstance(value, Tensor) and value.requires_grad
 
 
-def applied(function: type[Function], *args: Any) -> Tensor:
+def apply_function(function: type[Function], *args: Any) -> Tensor:
     return function.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _PassThrough(Function):
-    """What `compute` gives, relevance unchanged. (A tensor that is passed in would come out as a view.)"""
+    """Return the result of `compute`; relevance is unchanged. (A tensor argument would be returned as a view.)"""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, compute: Callable[[], Tensor]) -> Tensor:
@@ -52,9 +52,9 @@ class _PassThrough(Function):
 
 
 class _Linear(Function):
-    """Relevance in proportion to the products of like sign, x+ W+ and x- W- (alpha 1, beta 0); the bias has no share.
+    """Share relevance in proportion to the products of like sign, x+ W+ and x- W- (alpha 1, beta 0), not the bias.
 
-    `together`: one denominator for both, which conserves; each its own doubles the relevance.
+    `together`: both signs share one denominator, which conserves relevance; with one each, relevance is doubled.
     """
 
     @staticmethod
@@ -66,20 +66,20 @@ class _Linear(Function):
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
         whole, weight = ctx.saved_tensors
-        # Above the last attention only the read-out position has relevance, and padding never has any.
+        # Above the last attention only the read-out position has relevance; padding never has any.
         live = (relevance != 0).any(-1)
         x, relevance = whole[live], relevance[live]
         signed = [(x.clamp(min=0), weight.clamp(min=0)), (x.clamp(max=0), weight.clamp(max=0))]
         shares = [functional.linear(part, w) for part, w in signed]
         shares = [shares[0] + shares[1]] * 2 if ctx.together else shares
-        found = [part * (divide(relevance, z) @ w) for (part, w), z in zip(signed, shares, strict=True)]
+        signed_relevance = [part * (divide(relevance, z) @ w) for (part, w), z in zip(signed, shares, strict=True)]
         back = torch.zeros_like(whole)
-        back[live] = found[0] + found[1]
+        back[live] = signed_relevance[0] + signed_relevance[1]
         return back, None, None, None
 
 
 class _Matmul(Function):
-    """Each factor in proportion to its products, half of the relevance each; all of it where one factor is constant."""
+    """Give each factor half of the relevance, in proportion to its products; all of it if the other is a constant."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -97,9 +97,9 @@ class _Matmul(Function):
 
 
 class _Add(Function):
-    """Each term in proportion to its value; `conserve`: then each scaled to its share of the sample's relevance.
+    """Give each term relevance in proportion to its value; with `conserve`, rescale by `rescale_parts`.
 
-    The share of a term is by the size of its sum, so a term whose relevance sums to less than 0 changes sign.
+    Shares then follow absolute sums, so a term whose relevance sums to the opposite sign of the total changes sign.
     """
 
     @staticmethod
@@ -114,12 +114,12 @@ class _Add(Function):
         scaled = divide(relevance, a + b)
         parts = [a * scaled, b * scaled]
         if ctx.conserve:
-            parts = shared(parts, relevance)
+            parts = rescale_parts(parts, relevance)
         return parts[0].sum_to_size(a.shape), parts[1].sum_to_size(b.shape), None
 
 
-def shared(parts: list[Tensor], relevance: Tensor) -> list[Tensor]:
-    """Parts scaled, sample by sample, to sum to the relevance; each by the share that the size of its sum has."""
+def rescale_parts(parts: list[Tensor], relevance: Tensor) -> list[Tensor]:
+    """Rescale parts, per sample, to sum to the relevance; each gets a share in proportion to its absolute sum."""
     sums, total = [_per_sample(part) for part in parts], _per_sample(relevance)
     sizes = torch.stack([part.abs() for part in sums]).sum(0)
     return [p * divide(divide(s.abs(), sizes) * total, s) for p, s in zip(parts, sums, strict=True)]
@@ -142,7 +142,7 @@ class _Multiply(Function):
 
 
 class _Sum(Function):
-    """Each summand in proportion to its value."""
+    """Give each summand relevance in proportion to its value."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axes: Any, compute: Callable[[], Tensor]) -> Tensor:
@@ -158,7 +158,7 @@ class _Sum(Function):
 
 
 class _Scale(Function):
-    """x itself, and what comes back is multiplied."""
+    """Return x; its gradient is multiplied by `factor`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -182,7 +182,7 @@ class _Become(Function):
 
 
 class _Activated(Function):
-    """x itself; marks what an activation function returned, so that a product knows its gate."""
+    """Return x, marked as the output of an activation function, so that a product can recognise its gate."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -193,32 +193,32 @@ class _Activated(Function):
         return grad
 
 
-def unchanged(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Identity rule: norms, activations, softmax, and whatever has one input that counts."""
-    return applied(_PassThrough, x, lambda: operation(x.detach(), *args, **options))
+def identity(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Pass relevance on unchanged: the rule for norms, activations and softmax."""
+    return apply_function(_PassThrough, x, lambda: operation(x.detach(), *args, **options))
 
 
 def linear(operation: Operation, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return applied(_Linear, x, weight, bias, True)
+    return apply_function(_Linear, x, weight, bias, True)
 
 
 def linear_doubling(operation: Operation, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return applied(_Linear, x, weight, bias, False)
+    return apply_function(_Linear, x, weight, bias, False)
 
 
-def in_place(rule: Rule, operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """For `x += y`: x becomes what the operation gives, and all that comes back goes to that. Not for a view, whose
-    whole would not know of it.
+def apply_in_place(rule: Rule, operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Apply a rule to an in-place operation such as `x += y`. Views are not covered: the tensor they share storage with
+    would miss the change.
     """
     if x._is_view():
         raise NotImplementedError
-    return applied(_Become, x, rule(operation, x.clone(), *args, **options))
+    return apply_function(_Become, x, rule(operation, x.clone(), *args, **options))
 
 
 def matmul(operation: Operation, a: Tensor, b: Tensor) -> Tensor:
     if min(a.dim(), b.dim()) < 2:
         raise NotImplementedError
-    return applied(_Matmul, a, b)
+    return apply_function(_Matmul, a, b)
 
 
 def add(operation: Operation, a: Any, b: Any) -> Tensor:
@@ -230,63 +230,63 @@ def add_unscaled(operation: Operation, a: Any, b: Any) -> Tensor:
 
 
 def _add(a: Any, b: Any, conserve: bool) -> Tensor:
-    if carries(a) and carries(b):
-        return applied(_Add, a, b, conserve)
+    if carries_relevance(a) and carries_relevance(b):
+        return apply_function(_Add, a, b, conserve)
     return _with_constant(operator.add, a, b)
 
 
 def multiply(operation: Operation, a: Any, b: Any) -> Tensor:
-    """Half of the relevance to each of two activations (a choice of ours: Chefer et al. have no such product)."""
-    if carries(a) and carries(b):
-        return applied(_Multiply, a, b)
+    """Give each of two activations half of the relevance (our choice: Chefer et al. have no such product)."""
+    if carries_relevance(a) and carries_relevance(b):
+        return apply_function(_Multiply, a, b)
     return _with_constant(operation, a, b)
 
 
 def divide_by_constant(operation: Operation, a: Any, b: Any) -> Tensor:
-    if carries(b):
+    if carries_relevance(b):
         raise NotImplementedError
     return _with_constant(operation, a, b)
 
 
 def _with_constant(operation: Operation, a: Any, b: Any) -> Tensor:
-    """One operand counts, the other is a mask, a scale or a table of positions."""
+    """Give all relevance to one operand; the other is a constant: a mask, a scale or position embeddings."""
     plain = [x.detach() if isinstance(x, Tensor) else x for x in (a, b)]
-    return applied(_PassThrough, a if carries(a) else b, lambda: operation(*plain))
+    return apply_function(_PassThrough, a if carries_relevance(a) else b, lambda: operation(*plain))
 
 
 def total(operation: Operation, x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
-    """Sums and means alike."""
+    """Apply the rule for sums and means."""
     axes = tuple(range(x.dim())) if dim is None else dim
-    return applied(_Sum, x, axes, lambda: operation(x.detach(), dim=axes, keepdim=keepdim, **options))
+    return apply_function(_Sum, x, axes, lambda: operation(x.detach(), dim=axes, keepdim=keepdim, **options))
 
 
-def ordinary_by_constant(operation: Operation, a: Any, b: Any) -> Tensor:
-    if carries(b):
+def gradient_by_constant(operation: Operation, a: Any, b: Any) -> Tensor:
+    if carries_relevance(b):
         raise NotImplementedError
     return operation(a, b)
 
 
-def ordinary(operation: Operation, *args: Any, **options: Any) -> Tensor:
-    """The gradient itself."""
+def gradient(operation: Operation, *args: Any, **options: Any) -> Tensor:
+    """Keep the ordinary gradient."""
     return operation(*args, **options)
 
 
-def halved(operation: Operation, a: Any, b: Any) -> Tensor:
-    """A product of two activations shares its relevance evenly: half the gradient to each."""
-    if carries(a) and carries(b):
-        a, b = applied(_Scale, a, 0.5), applied(_Scale, b, 0.5)
+def half_gradient(operation: Operation, a: Any, b: Any) -> Tensor:
+    """Give each of two activations half of the gradient, so that their product shares relevance evenly."""
+    if carries_relevance(a) and carries_relevance(b):
+        a, b = apply_function(_Scale, a, 0.5), apply_function(_Scale, b, 0.5)
     return operation(a, b)
 
 
 def constant(operation: Operation, *args: Any, **options: Any) -> Tensor:
-    """The result is taken as given."""
+    """Treat the result as a constant."""
     return operation(*args, **options).detach()
 
 
 def gate_constant(operation: Operation, a: Any, b: Any) -> Tensor:
-    """Of two activations the one that comes from an activation function is the gate, and is taken as given."""
-    gates = [x for x in (a, b) if carries(x) and type(x.grad_fn).__name__ == "_ActivatedBackward"]
-    if carries(a) and carries(b):
+    """Treat the gate, the one of two activations that comes from an activation function, as a constant."""
+    gates = [x for x in (a, b) if carries_relevance(x) and type(x.grad_fn).__name__ == "_ActivatedBackward"]
+    if carries_relevance(a) and carries_relevance(b):
         if len(gates) != 1:
             raise NotImplementedError
         a, b = (x.detach() if x is gates[0] else x for x in (a, b))
@@ -294,15 +294,15 @@ def gate_constant(operation: Operation, a: Any, b: Any) -> Tensor:
 
 
 def ratio(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """An activation as a factor that depends on its input and is taken as given: f(x) = x (f(x) / x)."""
+    """Treat an activation function as a constant factor: f(x) = x (f(x) / x)."""
     plain = x.detach()
     y = operation(plain, *args, **options)
     factor = y / (plain + ACTIVATION_EPSILON)
-    return applied(_Activated, applied(_PassThrough, x * factor, lambda: y))
+    return apply_function(_Activated, apply_function(_PassThrough, x * factor, lambda: y))
 
 
-def activated(operation: Operation, *args: Any, **options: Any) -> Tensor:
-    return applied(_Activated, operation(*args, **options))
+def mark_activated(operation: Operation, *args: Any, **options: Any) -> Tensor:
+    return apply_function(_Activated, operation(*args, **options))
 
 
 def layer_norm(
@@ -313,21 +313,21 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """The deviation is taken as given, the mean is not."""
+    """Treat the standard deviation as a constant, but not the mean."""
     axes = tuple(range(-len(normalized_shape), 0))
     centred = x - x.mean(axes, keepdim=True)
     deviation = (centred.detach().pow(2).mean(axes, keepdim=True) + eps).sqrt()
     scaled = centred / deviation
     scaled = scaled if weight is None else scaled * weight
-    return applied(_PassThrough, scaled, lambda: operation(x.detach(), normalized_shape, weight, bias, eps))
+    return apply_function(_PassThrough, scaled, lambda: operation(x.detach(), normalized_shape, weight, bias, eps))
 
 
 def rms_norm(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """The root mean square is taken as given, so the norm multiplies each value with what it does to it now.
+    """Treat the root mean square as a constant, so that the norm is a constant factor for each value.
 
-    What it would do to a value of exactly 0 cannot be told from that, and nothing comes back to it.
+    The factor is y / x, which is undefined for a value of exactly 0: such a value gets no relevance.
     """
     plain = x.detach()
     y = operation(plain, *args, **options)
     factor = torch.where(plain == 0, 0, y / plain)
-    return applied(_PassThrough, x * factor, lambda: y)
+    return apply_function(_PassThrough, x * factor, lambda: y)

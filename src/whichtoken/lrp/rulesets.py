@@ -1,4 +1,4 @@
-"""Which rule each operation has, by the papers' names for the whole."""
+"""Rule sets: which rule each kind of operation has, under the name that papers give the set."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,20 +12,18 @@ from whichtoken.lrp.rules import Rule
 
 @dataclass(frozen=True)
 class RuleSet:
-    """A rule for each kind of operation (the kinds are in `mode.KINDS`). The name stands for its rules."""
+    """A rule for each kind of operation (see `mode.KINDS`). Sets of one name are taken to have the same rules."""
 
     name: str
-    carries: Literal[
-        "relevance", "gradient"
-    ]  # what comes back is relevance, or gives it when multiplied with the input
+    carries: Literal["relevance", "gradient"]  # a gradient becomes relevance when multiplied by the input
     rules: Mapping[str, Rule] = field(compare=False, repr=False)
-    gates: Gates | None = None  # relevance goes through chosen attention heads only
-    spread: bool = False  # what reaches the last block's output goes to all tokens alike, whichever it belongs to
+    gates: Gates | None = None  # let relevance through chosen attention heads only
+    spread: bool = False  # spread relevance at the last block's output evenly over all tokens
 
     def without(self, kind: str) -> "RuleSet":
-        """One rule less, to see what it is for."""
-        left = {name: rule for name, rule in self.rules.items() if name != kind}
-        return replace(self, name=f"{self.name} without {kind}", rules=MappingProxyType(left))
+        """Return this set without one of its rules, for ablations."""
+        others = {name: rule for name, rule in self.rules.items() if name != kind}
+        return replace(self, name=f"{self.name} without {kind}", rules=MappingProxyType(others))
 
 
 C21 = RuleSet(
@@ -39,11 +37,11 @@ C21 = RuleSet(
             "multiply": rules.multiply,
             "divide": rules.divide_by_constant,
             "sum": rules.total,
-            "softmax": rules.unchanged,
-            "layer_norm": rules.unchanged,
-            "rms_norm": rules.unchanged,
-            "activation": rules.unchanged,
-            "negative": rules.unchanged,
+            "softmax": rules.identity,
+            "layer_norm": rules.identity,
+            "rms_norm": rules.identity,
+            "activation": rules.identity,
+            "negative": rules.identity,
         }
     ),
 )
@@ -57,17 +55,17 @@ ATTN_LRP = RuleSet(
     "gradient",
     MappingProxyType(
         {
-            "linear": rules.ordinary,
-            "matmul": rules.halved,
-            "add": rules.ordinary,
-            "multiply": rules.halved,
-            "divide": rules.ordinary_by_constant,
-            "sum": rules.ordinary,
-            "softmax": rules.ordinary,
+            "linear": rules.gradient,
+            "matmul": rules.half_gradient,
+            "add": rules.gradient,
+            "multiply": rules.half_gradient,
+            "divide": rules.gradient_by_constant,
+            "sum": rules.gradient,
+            "softmax": rules.gradient,
             "layer_norm": rules.layer_norm,
             "rms_norm": rules.rms_norm,
             "activation": rules.ratio,
-            "negative": rules.ordinary,
+            "negative": rules.gradient,
         }
     ),
 )
@@ -75,13 +73,13 @@ CP_LRP = replace(
     ATTN_LRP,
     name="cp-lrp",
     rules=MappingProxyType(
-        {**ATTN_LRP.rules, "matmul": rules.ordinary, "multiply": rules.gate_constant, "softmax": rules.constant}
+        {**ATTN_LRP.rules, "matmul": rules.gradient, "multiply": rules.gate_constant, "softmax": rules.constant}
     ),
 )
 CP_LRP_GRADIENT = replace(
     CP_LRP,
     name="cp-lrp with activations by their gradient",
-    rules=MappingProxyType({**CP_LRP.rules, "activation": rules.activated}),
+    rules=MappingProxyType({**CP_LRP.rules, "activation": rules.mark_activated}),
 )
 
 RULE_SETS = {rule_set.name: rule_set for rule_set in (C21, ORIG, ATTN_LRP, CP_LRP, CP_LRP_GRADIENT)}

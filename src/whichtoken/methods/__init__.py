@@ -1,4 +1,4 @@
-"""One file for each method; importing this package registers them all."""
+"""The attribution methods, one file each; importing this package registers them all."""
 
 from whichtoken.methods import (
     alti,

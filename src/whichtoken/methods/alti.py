@@ -1,12 +1,12 @@
-"""ALTI: how near each token's share comes to what a block makes of a token, multiplied through the blocks.
+"""ALTI: each token's share of a block's output, by how close it comes to that output, multiplied through the blocks.
 
 Ferrando, Gallego and Costa-jussa, "Measuring the Mixing of Contextual Information in the Transformer", EMNLP 2022.
-With f_ij = sum_h A[h, i, j] W_O^h v^h_j + [i = j] x_i, put through the linear part of the norm that follows (T_ij), and
-y_i what it gives: c_ij = max(0, |y_i| - |y_i - T_ij|) in 1-norms, rows divided by their sum; the score is the read-out
-row of C_L ... C_1. Residuals are inside, so no identity is added. Feed-forward layers are left out.
+With f_ij = sum_h A[h, i, j] W_O^h v^h_j + [i = j] x_i, T_ij the result of the linear part of the norm that follows, and
+y_i the norm's output: c_ij = max(0, |y_i| - |y_i - T_ij|) in 1-norms, rows divided by their sum; the score is the
+read-out row of C_L ... C_1. f includes the residual, so no identity is added. Feed-forward layers are left out.
 
-Where norms come first (GPT-2, Llama, ViT) no norm follows: T_ij = f_ij and y_i is the stream after attention. A row
-whose shares all point away from y_i is 0.
+In pre-norm models (GPT-2, Llama, ViT) no norm follows: T_ij = f_ij, and y_i is the residual stream after attention. A
+row whose shares all point away from y_i is 0.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from whichtoken.core.ops import product_row
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
-AT_ONCE = 2**24  # numbers of f; all of it would be queries x keys x dim for each text
+AT_ONCE = 2**24  # entries of f computed at a time; all of f would be queries x keys x dim for each text
 
 
 @register("alti", paper="Ferrando et al., EMNLP 2022")
@@ -36,7 +36,7 @@ class ALTI(Method):
 
 
 def contributions(trace: Trace) -> list[Float[Tensor, "batch query key"]]:
-    """Of each token to each other one, in each block; rows sum to 1."""
+    """Return, for each block, how much each key contributes to each query; rows sum to 1."""
     blocks = zip(
         trace.value(Site.HIDDEN)[:-1],
         trace.value(Site.ATTENTION),
@@ -46,7 +46,7 @@ def contributions(trace: Trace) -> list[Float[Tensor, "batch query key"]]:
         trace.value(Site.NORM) or [None] * len(trace.value(Site.ATTENTION)),
         strict=True,
     )
-    found = []
+    blocks_shares = []
     for x, attention, value, projection, attended, norm in blocks:
         moved = torch.einsum("bhje,hed->bhjd", value, projection)
         at_once = max(1, AT_ONCE // x.numel())
@@ -58,8 +58,8 @@ def contributions(trace: Trace) -> list[Float[Tensor, "batch query key"]]:
             1,
         )
         total = near.sum(-1, keepdim=True)
-        found.append(torch.where(total > 0, near / total, 0))
-    return found
+        blocks_shares.append(torch.where(total > 0, near / total, 0))
+    return blocks_shares
 
 
 def _nearness(

@@ -1,13 +1,13 @@
 """Att-grads: the gradient of the target with respect to attention, averaged over blocks, heads and one axis.
 
-A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; taken as the ablation of
-Grad-SAM without attention and without clamping: 1/(L H T) sum_lhj grad A_l[h, i, j]. See `grad_sam` for `axis`;
-indexed by the query it shows the table's pattern (poor when removed first, good when removed last).
+A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; implemented as Grad-SAM
+without attention and without clamping: 1/(L H T) sum_lhj grad A_l[h, i, j]. See `grad_sam` for `axis`; indexed by the
+query it reproduces the table's pattern (poor under MoRF removal, good under LeRF).
 """
 
 from dataclasses import dataclass
 
-from whichtoken.core.ops import Axis, mean_over, summed
+from whichtoken.core.ops import Axis, mean_over, sum_layers
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -25,4 +25,4 @@ class AttGrads(Method):
         return needs("", "attention", hide_special=self.mask_special)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        return summed(mean_over(trace.grad(Site.ATTENTION), self.axis, trace.readout, trace.lengths))
+        return sum_layers(mean_over(trace.grad(Site.ATTENTION), self.axis, trace.readout, trace.lengths))

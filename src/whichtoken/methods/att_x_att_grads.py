@@ -1,12 +1,12 @@
 """Att x Att-grads: attention times its gradient, averaged over blocks, heads and one axis.
 
-A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; taken as Grad-SAM without
-clamping: 1/(L H T) sum_lhj (A_l * grad A_l)[h, i, j], signed. See `grad_sam` for `axis`.
+A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; implemented as Grad-SAM
+without clamping: 1/(L H T) sum_lhj (A_l * grad A_l)[h, i, j], signed. See `grad_sam` for `axis`.
 """
 
 from dataclasses import dataclass
 
-from whichtoken.core.ops import Axis, mean_over, summed
+from whichtoken.core.ops import Axis, mean_over, sum_layers
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -27,4 +27,4 @@ class AttXAttGrads(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
-        return summed(mean_over([a * grad for a, grad in pairs], self.axis, trace.readout, trace.lengths))
+        return sum_layers(mean_over([a * grad for a, grad in pairs], self.axis, trace.readout, trace.lengths))

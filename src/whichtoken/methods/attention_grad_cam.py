@@ -1,16 +1,16 @@
-"""Grad-CAM on attention: the last block's heads, each weighted by its mean gradient.
+"""Grad-CAM on attention: the last block's attention heads, each weighted by its mean gradient.
 
 Selvaraju et al., "Grad-CAM", ICCV 2017, as AttCAT ("AttGrads" in its code) and Mask-LRP ("GradCAM") apply it to text:
 w_h = mean_ij grad A_L[h], M = max(0, mean_h w_h A_L[h]), scaled to 0..1 over the whole matrix; the score is the
-read-out row, its own entry set to 0.
+read-out row, with its own entry set to 0.
 
-Deviations of the authors' code: special tokens are hidden in the explained pass (preset `repo`), and a map without
-any positive entry gives NaN; here it gives zeros.
+Deviations: the authors' code hides special tokens in the explained pass (preset `repo`), and returns NaN for a map
+without a positive entry, where this method returns zeros.
 """
 
 from dataclasses import dataclass
 
-from whichtoken.core.ops import minmax, own_entry, readout_row
+from whichtoken.core.ops import mask_own_entry, minmax, readout_row
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -34,4 +34,4 @@ class AttentionGradCAM(Method):
         weights = grad.sum((2, 3)) / trace.lengths[:, None] ** 2
         matrix = (weights[:, :, None, None] * attention).mean(1).clamp(min=0)
         scaled = minmax(matrix, trace.mask[:, :, None] & trace.mask[:, None, :])
-        return Scores(own_entry(readout_row(scaled, trace.readout), trace, self.keep_self))
+        return Scores(mask_own_entry(readout_row(scaled, trace.readout), trace, self.keep_self))

@@ -1,11 +1,11 @@
-"""AttnLRP: gradient x input with rules of its own for attention. Signed.
+"""AttnLRP: gradient x input with LRP rules for attention, norms and activations. Signed.
 
 Achtibat et al., "AttnLRP", ICML 2024: products of two activations (queries with keys, attention with values, gates)
-halve the gradient, softmax has its Jacobian, norms a constant deviation, activation functions are a constant factor
-f(x) / x; s_j = sum_d x[j, d] g[j, d] at the input of the first block. Softmax and biases take relevance away, so scores
-need not sum to the logit.
+halve the gradient, softmax keeps its Jacobian, the deviation of norms is a constant, and an activation function is a
+constant factor f(x) / x; s_j = sum_d x[j, d] g[j, d] at the input of the first block. Softmax and biases absorb
+relevance, so scores need not sum to the logit.
 
-The authors recommend CP-LRP for GPT-2, and rules with a gamma, which we do not have, for images.
+The authors recommend CP-LRP for GPT-2, and gamma rules, which are not implemented here, for images.
 """
 
 from dataclasses import dataclass

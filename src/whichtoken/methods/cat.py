@@ -1,11 +1,12 @@
-"""CAT: features times their gradients, summed over blocks. Signed.
+"""CAT: hidden states times their gradients, summed over blocks. Signed.
 
-Qiang et al., "AttCAT", NeurIPS 2022, eq. 10 (as a dot product, which is what the code takes it for):
+Qiang et al., "AttCAT", NeurIPS 2022, eq. 10 (read as a dot product, as in the code):
 CAT_j = sum_l < d z_c / d h_l[j], h_l[j] >.
 
 Deviations, each a setting: the equations sum over block outputs h_1..h_L, the code over block inputs h_0..h_{L-1}
-(`layers`); the code hides special tokens in the explained pass (`mask_special`), so it explains another network than
-the one that predicts. Recommended: the network that predicts, with special tokens set to 0 (`zero_special`).
+(`layers`); the code hides special tokens in the explained pass (`mask_special`), so it explains a different network
+from the one that predicts. Recommended: the network that predicts, with the scores of special tokens set to 0
+(`zero_special`).
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from whichtoken.core.ops import summed, token_dot
+from whichtoken.core.ops import sum_layers, token_dot
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -40,4 +41,4 @@ class CAT(Method):
         chosen = slice(None, -1) if self.layers == "inputs" else slice(1, None)
         pairs = zip(trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen], strict=True)
         layers = torch.stack([token_dot(features, grad) for features, grad in pairs], 1)
-        return summed(layers, trace.special if self.zero_special else None)
+        return sum_layers(layers, trace.special if self.zero_special else None)

@@ -1,16 +1,16 @@
 """Contrast-CAT: AttCAT of the difference between a text's activations and those of reference texts. Signed.
 
 Han et al., "Contrast-CAT", UAI 2025. For each reference r, a text that hardly activates class c:
-I_r[j] = sum_l alpha_l[j] < d z_c / d h_l[j], h_l[j] - R_r,l[j] >, AttCAT[j] minus what the gradient sees of R_r.
-Refined: tokens are deleted in the order of each map, and the maps whose mean drop of p_c is at least mean + one
-standard deviation over the maps are averaged. References come from a `ReferenceLibrary`: the subject's, or
-`references`: another one, or texts to make one of. The paper's ablations: `n` = 0 is AttCAT, one map and no search;
-`depth` keeps the last layers only.
+I_r[j] = sum_l alpha_l[j] < d z_c / d h_l[j], h_l[j] - R_r,l[j] >: AttCAT[j] minus the same product with R_r.
+Refinement: tokens are deleted in the order of each map, and the maps whose mean drop of p_c is at least mean + one
+standard deviation over the maps are averaged. References come from the subject's `ReferenceLibrary`, or from
+`references`: another library, or texts to build one from. The paper's ablations: `n` = 0 is AttCAT, with one map and no
+search; `depth` keeps the last layers only.
 
 Deviations, each a setting: `layers` and `mask_special` as in AttCAT; the code aligns by position, with zeros beyond a
 shorter reference (`align`), scales every map and their mean to 0..1 (`scale_maps`), deletes in nine steps of T/9,
-special tokens counted (`steps`, `steps_of`), where the paper deletes one by one, never deletes the token ranked last
-(`keep_last_token`), and averages all maps when none reaches the threshold, which the paper leaves open (`fallback`).
+special tokens included (`steps`, `steps_of`), where the paper deletes one by one, never deletes the token ranked last
+(`keep_last_token`), and averages all maps when none reaches the threshold, a case the paper leaves open (`fallback`).
 """
 
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class ContrastCAT(Method):
 
     def __post_init__(self) -> None:
         if self.layers == "outputs" and self.depth == 1:
-            allowed = "2 or more with layers='outputs': the last block's has a gradient only where it is read out"
+            allowed = "2 or more with layers='outputs': the last output has a gradient at the read-out position only"
             raise BadSetting("depth", self.depth, allowed)
 
     @property
@@ -77,25 +77,28 @@ class ContrastCAT(Method):
         features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
         weights = attended_gradient(trace.value(Site.ATTENTION)[blocks], grads, trace.lengths)
         if self.n == 0:
-            found = no_overlaps(weights)
+            contrast = no_overlaps(weights)
         else:
-            found = overlaps(weights, trace, probe.references(self.references), Selection(self.n, self.align, chosen))
-        how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
+            selection = Selection(self.n, self.align, chosen)
+            contrast = overlaps(weights, trace, probe.references(self.references), selection)
+        refinement = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
         own = layer_dot(weights, features)
-        maps = Maps(own.sum(1)[:, None, :] - found.layers.sum(2), found.real, self.scale_maps)
-        combined = combine(maps, trace, probe, how if self.tuned_on_deletion else None)
-        used = own - torch.einsum("bmlt,bm->blt", found.layers, combined.shares)
-        layers = nn.functional.pad(used, (0, 0, blocks.start, 0))  # a row for each block: one left out adds 0
-        details = tuple({**about, **more} for about, more in zip(found.details, combined.details, strict=True))
-        hidden = trace.special if self.zero_special else torch.zeros_like(trace.special)
+        maps = Maps(own.sum(1)[:, None, :] - contrast.layers.sum(2), contrast.real, self.scale_maps)
+        combined = combine(maps, trace, probe, refinement if self.tuned_on_deletion else None)
+        used = own - torch.einsum("bmlt,bm->blt", contrast.layers, combined.shares)
+        layers = nn.functional.pad(used, (0, 0, blocks.start, 0))  # one row per block; blocks left out add 0
+        details = tuple({**a, **b} for a, b in zip(contrast.details, combined.details, strict=True))
+        zeroed = trace.special if self.zero_special else torch.zeros_like(trace.special)
         return Scores(
-            combined.scores.masked_fill(hidden, 0),
+            combined.scores.masked_fill(zeroed, 0),
             details,
-            None if self.scale_maps else layers.masked_fill(hidden[:, None, :], 0),  # scaling is not a sum over layers
+            None
+            if self.scale_maps
+            else layers.masked_fill(zeroed[:, None, :], 0),  # scaled maps do not sum over layers
         )
 
 
-def _last_blocks(there: int, depth: int | None) -> slice:
-    if depth is not None and depth > there:
-        raise BadSetting("depth", depth, f"at most {there}: the model has {there} blocks")
-    return slice(there - (depth or there), there)
+def _last_blocks(n_blocks: int, depth: int | None) -> slice:
+    if depth is not None and depth > n_blocks:
+        raise BadSetting("depth", depth, f"at most {n_blocks}: the model has {n_blocks} blocks")
+    return slice(n_blocks - (depth or n_blocks), n_blocks)

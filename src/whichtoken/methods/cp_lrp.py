@@ -1,11 +1,12 @@
-"""CP-LRP (Conservative LRP): gradient x input with attention and the scale of norms taken as given. Signed.
+"""CP-LRP (Conservative LRP): gradient x input with attention and the scale of norms held constant. Signed.
 
 Ali et al., "XAI for Transformers: Better Explanations through Conservative Propagation", ICML 2022: attention
-probabilities and the deviation of layer norms are constants, linear layers have their gradient;
+probabilities and the deviation of layer norms are constants, linear layers keep their gradient;
 s_j = sum_d x[j, d] (d z_c / d x[j, d]) at the input of the first block. Without biases the scores sum to the logit.
 
-Deviations: activation functions are a constant factor f(x) / x, which conserves (`activations` "factor"); the authors'
-code differentiates them (preset `paper`). In gated layers the gate is a constant; the paper has none.
+Deviations: an activation function is a constant factor f(x) / x, which conserves relevance (`activations` "factor");
+the authors' code differentiates it (preset `paper`). In gated layers, which the paper does not cover, the gate is a
+constant.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,13 @@
-"""Full LRP: relevance propagated from the logit down to the embeddings, added up over each token's dimensions. Signed.
+"""Full LRP: relevance propagated from the logit down to the embeddings, summed over each token's dimensions. Signed.
 
-Bach et al., PLoS ONE 2015, as Chefer, Gur and Wolf, CVPR 2021, apply it to Transformers: the seed is 1 at the explained
-logit, s_j = sum_d R[j, d] at the input of the first block, the read-out position's own entry set to 0, or kept for
-questions (`keep_self`; None: that). For images relevance goes on to the pixels (`lrp.pixels`), and a patch has the sum
-of its own; positions and the tokens before the patches keep theirs.
+Bach et al., PLoS ONE 2015, as Chefer, Gur and Wolf, CVPR 2021, apply it to Transformers: relevance starts as 1 at the
+explained logit, s_j = sum_d R[j, d] at the input of the first block. The read-out position's own entry is set to 0,
+except for questions (`keep_self` overrides this). For images, relevance is propagated to the pixels (`lrp.pixels`), and
+a patch's score is the sum over its pixels; positions and the tokens before the patches keep their share.
 
-Deviations: `rules` "c21" (their rules for TransAtt, and those of the Mask-LRP code) conserve relevance: scores and the
-entry set to 0 sum to 1. Their code for this baseline uses "orig" (preset `repo`), which doubles it at every linear
-layer.
+Deviations: `rules` "c21" (their rules for TransAtt, and those of the Mask-LRP code) conserve relevance: the scores and
+the entry set to 0 sum to 1. Their code for this baseline uses "orig" (preset `repo`), which doubles relevance at every
+linear layer.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whichtoken.core.ops import own_entry
+from whichtoken.core.ops import mask_own_entry
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.lrp import RULE_SETS
@@ -36,12 +36,12 @@ class FullLRP(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         scores = trace.relevance(RULE_SETS[self.rules], Site.EMBEDDINGS)[0].sum(-1)
-        scores = own_entry(scores, trace, self.keep_self)
-        found = trace.relevance(RULE_SETS[self.rules], Site.PIXELS)
-        if trace.grid is None or not found:
+        scores = mask_own_entry(scores, trace, self.keep_self)
+        pixels = trace.relevance(RULE_SETS[self.rules], Site.PIXELS)
+        if trace.grid is None or not pixels:
             return Scores(scores)
-        patches = _patch_sums(found[0], trace.grid)
-        return Scores(torch.cat([scores[:, : -patches.shape[1]], patches], 1), pixels=found[0])
+        patches = _patch_sums(pixels[0], trace.grid)
+        return Scores(torch.cat([scores[:, : -patches.shape[1]], patches], 1), pixels=pixels[0])
 
 
 def _patch_sums(pixels: Float[Tensor, "batch row column"], grid: tuple[int, int]) -> Float[Tensor, "batch patch"]:

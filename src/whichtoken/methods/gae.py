@@ -1,16 +1,16 @@
-"""GAE: attention weighted by its positive gradient, added up through the blocks.
+"""GAE: attention weighted by its positive gradient, accumulated through the blocks.
 
 Chefer, Gur and Wolf, "Generic Attention-model Explainability", ICCV 2021, self-attention case. With
-M_l = mean_h max(0, grad A_l * A_l): R <- R + M_l R from R = I (eqs. 5, 6); the score is the read-out row, its own
-entry set to 0, or kept for questions (`keep_self`; None: that). Rows are not normalised: the paper does so only for
+M_l = mean_h max(0, grad A_l * A_l): R <- R + M_l R from R = I (eqs. 5, 6); the score is the read-out row, with its own
+entry set to 0, except for questions (`keep_self` overrides this). Rows are not normalised; the paper does so only for
 several modalities.
 
-The "GAE" of the Mask-LRP code is another method (TransAtt): it replaces A by its LRP relevance.
+The "GAE" of the Mask-LRP code is a different method (TransAtt), which replaces A by its LRP relevance.
 """
 
 from dataclasses import dataclass, field
 
-from whichtoken.core.ops import from_layer, own_entry, relevance_rollout
+from whichtoken.core.ops import from_layer, mask_own_entry, relevance_rollout
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -31,4 +31,4 @@ class GAE(Method):
             from_layer(x, self.start_layer) for x in (trace.grad(Site.ATTENTION), trace.value(Site.ATTENTION))
         )
         row = relevance_rollout(grads, values, "raw", trace.readout)
-        return Scores(own_entry(row, trace, self.keep_self))
+        return Scores(mask_own_entry(row, trace, self.keep_self))

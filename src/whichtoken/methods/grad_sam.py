@@ -1,15 +1,16 @@
 """Grad-SAM: attention times its positive gradient, averaged over blocks, heads and one axis.
 
 Barkan et al., "Grad-SAM", CIKM 2021: with H = A * max(0, grad A), r_i = 1/(L H T) sum_lhj H_l[h, i, j]. The paper and
-the Contrast-CAT code average over keys, so r is indexed by the query (`axis="query"`); indexed by the key it says how
-much a token was looked at (`"key"`); `"readout"` takes the row of the position that the classifier reads.
+the Contrast-CAT code average over keys, so r is indexed by the query (`axis="query"`); indexed by the key (`"key"`) it
+measures how much attention a token receives; `"readout"` takes the row of the read-out position.
 
-Deviations: the Contrast-CAT code hides special tokens in the explained pass (preset `repo`) and fails on one head.
+Deviations: the Contrast-CAT code hides special tokens in the explained pass (preset `repo`), and fails for models with
+a single head.
 """
 
 from dataclasses import dataclass
 
-from whichtoken.core.ops import Axis, mean_over, summed
+from whichtoken.core.ops import Axis, mean_over, sum_layers
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -26,4 +27,6 @@ class GradSAM(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         pairs = zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True)
-        return summed(mean_over([a * grad.clamp(min=0) for a, grad in pairs], self.axis, trace.readout, trace.lengths))
+        return sum_layers(
+            mean_over([a * grad.clamp(min=0) for a, grad in pairs], self.axis, trace.readout, trace.lengths)
+        )

@@ -1,8 +1,8 @@
 """Gradient x input: embeddings times the gradient of the target. Signed.
 
-Shrikumar et al. 2016, "Not Just a Black Box": s_j = < d z_c / d e[j], e[j] > with e what the first block reads: word
-vectors with positions, after the embeddings' norm. Taken before that norm, which ignores the length of its input, the
-product would vanish by construction in DeBERTa-v2 and ModernBERT.
+Shrikumar et al. 2016, "Not Just a Black Box": s_j = < d z_c / d e[j], e[j] >, with e the input of the first block: word
+embeddings plus positions, after the embedding norm. Before that norm, which is invariant to the length of its input,
+the product would vanish by construction in DeBERTa-v2 and ModernBERT.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
-"""Integrated gradients: gradient x input averaged on the way from an empty text. Signed.
+"""Integrated gradients: gradient x input averaged along the path from an empty text. Signed.
 
-Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over what the first block
-reads: s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. The baseline b has every word replaced by
-the padding or mask token (`baseline`); special tokens keep their own embeddings, so it is an empty text rather than
-no text. RoBERTa, XLM-R and MPNet give padding no position; `mask` keeps it there. Zero vectors are offered too, but lie
-so far from what the blocks know that the integral converges poorly.
+Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1, over the input of the first
+block: s_j = < e[j] - b[j], integral_0^1 d z_c(b + t (e - b)) / d e[j] dt >. In the baseline b every word is replaced by
+the padding or mask token (`baseline`); special tokens keep their embeddings, so that the baseline is an empty text.
+RoBERTa, XLM-R and MPNet give padding no position of its own; with `mask` positions are kept. With `zero` (zero vectors)
+the integral converges poorly, because they lie far from the embeddings that the blocks were trained on.
 
-The scores should sum to z_c(e) - z_c(b); how far they do not is reported as `completeness_residual`. Costs `steps`
+The scores should sum to z_c(e) - z_c(b); the difference is reported as `completeness_residual`. The cost is `steps`
 passes.
 """
 
@@ -46,7 +46,7 @@ class IntegratedGradients(Method):
         return Scores(scores, tuple({"completeness_residual": r} for r in residual.tolist()))
 
     def _nodes(self) -> list[tuple[float, float]]:
-        """Where on the way from 0 to 1 to take gradients, and their weights, which sum to 1."""
+        """Return the points between 0 and 1 at which gradients are taken, with their weights, which sum to 1."""
         if self.rule == "midpoint":
             return [((k + 0.5) / self.steps, 1 / self.steps) for k in range(self.steps)]
         at, weights = np.polynomial.legendre.leggauss(self.steps)

@@ -1,16 +1,16 @@
 """Partial LRP: the relevance that reaches the attention of the last block.
 
-Voita et al., ACL 2019, as Chefer, Gur and Wolf, CVPR 2021, compare with it: s = mean_h max(0, C_L[h, r, :]), C_L the
-relevance of the last block's attention and r the read-out position, whose own entry is set to 0.
+Voita et al., ACL 2019, in the form that Chefer, Gur and Wolf, CVPR 2021, compare with: s = mean_h max(0, C_L[h, r, :]),
+with C_L the relevance of the last block's attention and r the read-out position, whose own entry is set to 0.
 
-Deviations: `rules` as in Full LRP ("orig" is their code for this baseline, preset `repo`). `gradient` multiplies C_L
-with the gradient before negatives are cut, their ablation.
+Deviations: `rules` as in Full LRP ("orig" is their code for this baseline, preset `repo`). `gradient`, their ablation,
+multiplies C_L by the gradient before negative values are clamped.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from whichtoken.core.ops import own_entry, readout_row
+from whichtoken.core.ops import mask_own_entry, readout_row
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.lrp import RULE_SETS
@@ -34,4 +34,4 @@ class PartialLRP(Method):
         if self.gradient:
             relevance = relevance * trace.grad(Site.ATTENTION)[-1]
         row = readout_row(relevance.clamp(min=0).mean(1), trace.readout)
-        return Scores(own_entry(row, trace, self.keep_self))
+        return Scores(mask_own_entry(row, trace, self.keep_self))

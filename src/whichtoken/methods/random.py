@@ -1,7 +1,7 @@
-"""Random scores: the floor that every method must beat.
+"""Random scores: the baseline that every method must beat.
 
-Uniform in 0..1, drawn from a seed and the token ids, so that a text always gets the same scores whatever stands
-beside it in the batch. Special tokens get 0.
+Uniform in 0..1, drawn from the seed and the token ids, so that a text always gets the same scores, whatever else is in
+its batch. Special tokens get 0.
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
-"""Refined noise: AttCAT with seeded noise through Contrast-CAT's refinement. A control, not an explanation. Signed.
+"""Refined noise: AttCAT plus seeded noise, refined as in Contrast-CAT. A control, not an explanation. Signed.
 
-Contrast-CAT's maps are AttCAT minus something, and the maps that delete best are kept. This method puts noise in the
-place of the references: M_r[j] = AttCAT[j] + noise * s * e_r[j], e_r standard normal, s the standard deviation of
-AttCAT over the content tokens. What it gains over AttCAT comes from searching on the deletion curve alone; what
-Contrast-CAT gains beyond it comes from contrast. Settings and presets are those of Contrast-CAT.
+Contrast-CAT's maps are AttCAT minus a contrast, and the maps whose deletion lowers p_c most are kept. This method puts
+noise in the place of the references: M_r[j] = AttCAT[j] + noise * s * e_r[j], e_r standard normal, s the standard
+deviation of AttCAT over the content tokens. Its gain over AttCAT comes from searching on the deletion curve alone;
+Contrast-CAT's gain beyond it comes from the contrast. Settings and presets are those of Contrast-CAT.
 """
 
 from dataclasses import dataclass, field
@@ -47,18 +47,18 @@ class RefinedNoise(Method):
         attcat = layer_dot(attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths), features).sum(1)
         values = attcat[:, None, :] + self._noise(attcat, trace)
         every = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
-        how = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
-        found = combine(Maps(values, every, self.scale_maps), trace, probe, how)
-        scores = found.scores.masked_fill(trace.special, 0) if self.zero_special else found.scores
-        return Scores(scores, found.details)
+        refinement = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
+        combined = combine(Maps(values, every, self.scale_maps), trace, probe, refinement)
+        scores = combined.scores.masked_fill(trace.special, 0) if self.zero_special else combined.scores
+        return Scores(scores, combined.details)
 
     def _noise(self, attcat: Float[Tensor, "batch token"], trace: Trace) -> Float[Tensor, "batch map token"]:
-        """Drawn from the seed and the token ids, so that a text gets the same whatever stands beside it."""
-        drawn = torch.zeros(len(attcat), self.n, attcat.shape[1], dtype=attcat.dtype, device=attcat.device)
+        """Draw noise from the seed and the token ids, so that it does not depend on the other texts of the batch."""
+        noise = torch.zeros(len(attcat), self.n, attcat.shape[1], dtype=attcat.dtype, device=attcat.device)
         for row, length in enumerate(trace.lengths.tolist()):
             content = ~trace.special[row, :length]
-            source = np.random.default_rng([self.seed, *trace.ids[row, :length].tolist()])
+            generator = np.random.default_rng([self.seed, *trace.ids[row, :length].tolist()])
             spread = attcat[row, :length][content].std(correction=0)
-            normal = torch.from_numpy(source.standard_normal((self.n, length))).to(attcat)
-            drawn[row, :, :length] = self.noise * spread * normal * content
-        return drawn
+            normal = torch.from_numpy(generator.standard_normal((self.n, length))).to(attcat)
+            noise[row, :, :length] = self.noise * spread * normal * content
+        return noise

@@ -1,16 +1,17 @@
-"""Attention rollout: attention multiplied through the blocks, with the residual as identity.
+"""Attention rollout: attention plus the identity (the residual), multiplied through the blocks.
 
 Abnar and Zuidema, "Quantifying Attention Flow in Transformers", ACL 2020. With B_l = mean_h A_l + I, rows divided by
-their sum, the score is the read-out row of B_L ... B_s, the read-out position's own entry set to 0.
+their sum, the score is the read-out row of B_L ... B_s, with the read-out position's own entry set to 0, except for
+questions (`keep_self` overrides this).
 
 Deviations: blocks before `start_layer` s are left out (the ViT scripts of later papers use 1). The code of AttCAT and
 Contrast-CAT hides special tokens in the explained pass (preset `repo`); AttCAT's figure shows the product reversed.
-For questions Mask-LRP's takes the mean over all rows (`rows`; preset `qa-repo`). `keep_self` None: of questions only.
+For questions, Mask-LRP's code takes the mean over all rows (`rows`; preset `qa-repo`).
 """
 
 from dataclasses import dataclass, field
 
-from whichtoken.core.ops import Rows, from_layer, normalise_rows, own_entry, product_row, read_rows, with_residual
+from whichtoken.core.ops import Rows, from_layer, mask_own_entry, normalise_rows, product_row, read_rows, with_residual
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -38,4 +39,4 @@ class Rollout(Method):
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         blocks = from_layer(trace.value(Site.ATTENTION), self.start_layer)
         row = product_row([normalise_rows(with_residual(a.mean(1))) for a in blocks], read_rows(trace, self.rows))
-        return Scores(own_entry(row, trace, self.keep_self))
+        return Scores(mask_own_entry(row, trace, self.keep_self))

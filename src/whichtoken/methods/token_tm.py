@@ -1,19 +1,20 @@
-"""TokenTM: GAE with each token weighted by how far the block's transformations change its length and direction.
+"""TokenTM: GAE with each token weighted by how much the block changes its length and direction.
 
 Wu et al., "Token Transformation Matters: Towards Faithful Post-hoc Explanation for Vision Transformer", CVPR 2024. A
-transformation makes e~_i of token e_i: w_i = |e~_i| / (|e_i| + 1e-8) * NECC_i, with NECC_i = exp cos(e_i, e~_i) divided
-by its mean over the tokens. Block by block
+transformation turns token e_i into e~_i: w_i = |e~_i| / (|e_i| + 1e-8) * NECC_i, with NECC_i = exp cos(e_i, e~_i)
+divided by its mean over the tokens. Block by block
 
     C <- (I + W_ffn) (I + mean_h max(0, grad A[h]) * (A[h] W_attn)) C,   from C = diag |e_i| of the embeddings,
 
-W = diag w; the score is the read-out row, its own entry set to 0, or kept for questions (`keep_self`; None: that). With
-W_attn = I, W_ffn = 0 and C = I at the start it is GAE (`lengths`, `directions`, `feed_forward` and `initial` off).
+W = diag w; the score is the read-out row, with its own entry set to 0, except for questions (`keep_self` overrides
+this). With W_attn = I, W_ffn = 0 and C = I at the start it is GAE (`lengths`, `directions`, `feed_forward` and
+`initial` off).
 
 The formulas are from the paper's supplement and secondary sources, not verified against the paper's text or official
-code. What is open is a setting. `reading`: "transform", e~ = W_O W_V LN(e), without the output bias, which is no
-token's, and e~ = FFN(LN(e)); or "stream", the hidden states after attention and after the block, residual included.
+code. Open questions are settings. `reading`: "transform", e~ = W_O W_V LN(e), without the output bias, which belongs to
+no token, and e~ = FFN(LN(e)); or "stream", the hidden states after attention and after the block, residual included.
 `necc_norm`: the mean, or the sum, which makes every w about n times smaller. `heads`: "each" multiplies attention and
-gradient head by head; "apart" multiplies their means. The third-party reading is preset `third-party`.
+gradient head by head; "apart" multiplies their means. Preset `third-party` is a third party's interpretation.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from whichtoken.core.ops import own_entry, readout_row
+from whichtoken.core.ops import mask_own_entry, readout_row
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
@@ -44,10 +45,10 @@ class TokenTM(Method):
     reading: Reading = "transform"
     necc_norm: Literal["mean", "sum"] = "mean"
     heads: Literal["each", "apart"] = "each"
-    lengths: bool = True  # w has its ratio of lengths
-    directions: bool = True  # w has its NECC
+    lengths: bool = True  # include the ratio of lengths in w
+    directions: bool = True  # include NECC in w
     feed_forward: bool = True
-    initial: bool = True  # the lengths of the embeddings count
+    initial: bool = True  # start from the lengths of the embeddings
     mask_special: bool = False
     keep_self: bool | None = None
 
@@ -61,7 +62,7 @@ class TokenTM(Method):
         return needs(" ".join(sites), "attention", hide_special=self.mask_special)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        row = trace.readout  # times one factor after the other: the product of matrices is never formed
+        row = trace.readout  # multiplied by one factor after another; the matrix product is never formed
         pairs = list(zip(trace.value(Site.ATTENTION), trace.grad(Site.ATTENTION), strict=True))
         for layer, (attention, grad) in reversed(list(enumerate(pairs))):
             if self.feed_forward:
@@ -72,10 +73,10 @@ class TokenTM(Method):
             row = row + readout_row(mixed, row) * self._weights(trace, _attended, layer)
         if self.initial:
             row = row * trace.value(Site.HIDDEN)[0].norm(dim=-1)
-        return Scores(own_entry(row, trace, self.keep_self))
+        return Scores(mask_own_entry(row, trace, self.keep_self))
 
     def _weights(self, trace: Trace, transformation: Transformation, layer: int) -> Float[Tensor, "batch token"]:
-        """The diagonal of W."""
+        """Return the diagonal of W."""
         weights = torch.ones_like(trace.readout)
         if not (self.lengths or self.directions):
             return weights
@@ -90,7 +91,7 @@ class TokenTM(Method):
 
 
 def _attended(trace: Trace, layer: int, reading: Reading) -> tuple[Tensor, Tensor]:
-    """Tokens before and after what attention does to each by itself."""
+    """Return tokens before and after the transformation that attention applies to each token alone."""
     before = trace.value(Site.HIDDEN)[layer]
     if reading == "stream":
         return before, trace.value(Site.ATTENDED)[layer]
@@ -99,6 +100,6 @@ def _attended(trace: Trace, layer: int, reading: Reading) -> tuple[Tensor, Tenso
 
 
 def _forwarded(trace: Trace, layer: int, reading: Reading) -> tuple[Tensor, Tensor]:
-    """The same of the feed-forward part."""
+    """Return tokens before and after the feed-forward layer."""
     after = trace.value(Site.HIDDEN)[layer + 1] if reading == "stream" else trace.value(Site.FORWARDED)[layer]
     return trace.value(Site.ATTENDED)[layer], after

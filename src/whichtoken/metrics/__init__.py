@@ -1,4 +1,4 @@
-"""wt.metrics: how good an explanation is. The public names are listed in `__init__.pyi`."""
+"""wt.metrics: metrics of explanations. The public names are listed in `__init__.pyi`."""
 
 from whichtoken._lazy import attach
 

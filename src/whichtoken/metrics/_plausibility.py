@@ -1,8 +1,8 @@
-"""Plausibility: how far attributions agree with what people marked as the reason. No torch.
+"""Plausibility: how well attributions agree with human rationales. No torch.
 
-This is not faithfulness, and is kept apart from it: people mark what would convince them, the model may go by something
-else, and a faithful explanation of a model that reasons oddly is not plausible. Nor does a plausible explanation say
-that the model reasons well. Metrics as in ERASER, DeYoung et al., ACL 2020.
+Plausibility is not faithfulness and is kept separate from it: people mark what would convince them, but the model may
+use something else, and a faithful explanation of a model that reasons oddly is not plausible. Nor does a plausible
+explanation show that the model reasons well. Metrics as in ERASER, DeYoung et al., ACL 2020.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,11 +17,11 @@ from whichtoken.words import Span
 
 @dataclass(frozen=True)
 class Rationale:
-    """What a person marked in a text as the reason for a label."""
+    """The parts of a text that a person marked as the reason for a label."""
 
     texts: tuple[str, ...]  # one text, or the two of a pair
-    spans: tuple[tuple[int, int, int], ...]  # sequence, start, end: characters of texts[sequence]
-    label: str | int | None = None  # that it speaks for: a name, an index of the model's, or not known
+    spans: tuple[tuple[int, int, int], ...]  # sequence, start, end: character offsets into texts[sequence]
+    label: str | int | None = None  # the label it supports: a name, a label index, or unknown
 
     def __post_init__(self) -> None:
         for sequence, start, end in self.spans:
@@ -35,7 +35,7 @@ class Rationale:
 
 @dataclass(frozen=True)
 class Plausibility:
-    """Of one text, or a mean over texts; each 0 to 1, higher is better."""
+    """The metrics of one text, or their means over texts; each is 0 to 1, higher is better."""
 
     token_f1: float
     iou_f1: float
@@ -43,53 +43,55 @@ class Plausibility:
 
 
 def plausibility(attributions: Sequence[Attribution], rationales: Sequence[Rationale]) -> list[Plausibility | None]:
-    """How far each attribution agrees with its rationale; None where no token lies in one, so that means leave it out.
+    """Measure how well each attribution agrees with its rationale; None if no token lies in it, so that means skip it.
 
-    Special tokens do not count. A text's highest tokens are chosen, at least one: as many as the mean share of tokens
-    that lie in a rationale, over all texts that have one. So give all texts of a data set together.
+    Special tokens do not count. The highest tokens of a text are selected, at least one: the share selected is the mean
+    share of tokens in a rationale, over all texts with a rationale. So pass all texts of a data set together.
     """
     if len(attributions) != len(rationales):
-        raise UsageError(f"{len(attributions)} attributions and {len(rationales)} rationales; give as many of each")
-    content = [_content(attribution) for attribution in attributions]
-    gold = [_gold(*pair) for pair in zip(attributions, rationales, strict=True)]
+        raise UsageError(
+            f"{len(attributions)} attributions and {len(rationales)} rationales; give the same number of each"
+        )
+    content = [_content_positions(attribution) for attribution in attributions]
+    gold = [_gold_positions(*pair) for pair in zip(attributions, rationales, strict=True)]
     shares = [len(marked) / len(tokens) for marked, tokens in zip(gold, content, strict=True) if marked]
     share = sum(shares) / len(shares) if shares else 0.0
     return [
-        _measured(attribution, tokens, marked, max(1, round(share * len(tokens)))) if marked else None
+        _measure(attribution, tokens, marked, max(1, round(share * len(tokens)))) if marked else None
         for attribution, tokens, marked in zip(attributions, content, gold, strict=True)
     ]
 
 
 def top_tokens(scores: Sequence[float], k: int) -> tuple[int, ...]:
-    """Positions of the k highest scores, the highest first; ties by position."""
+    """Return the positions of the k highest scores, highest first; ties by position."""
     return tuple(np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")[:k].tolist())
 
 
 def runs(positions: Iterable[int]) -> tuple[Span, ...]:
-    """Consecutive positions as (start, end), the end left out."""
-    found: list[Span] = []
+    """Group consecutive positions into (start, end) spans, end exclusive."""
+    spans: list[Span] = []
     for position in sorted(set(positions)):
-        if found and found[-1][1] == position:
-            found[-1] = (found[-1][0], position + 1)
+        if spans and spans[-1][1] == position:
+            spans[-1] = (spans[-1][0], position + 1)
         else:
-            found.append((position, position + 1))
-    return tuple(found)
+            spans.append((position, position + 1))
+    return tuple(spans)
 
 
 def token_f1(chosen: Collection[int], gold: Collection[int]) -> float:
-    """F1 of the chosen positions; 0.0 if there are none of either."""
+    """Return the F1 of the chosen positions; 0.0 if either set is empty."""
     both = len(set(chosen) & set(gold))
     return 2 * both / (len(set(chosen)) + len(set(gold))) if both else 0.0
 
 
 def iou_f1(chosen_runs: Collection[Span], gold_runs: Collection[Span], threshold: float = 0.5) -> float:
-    """F1 of runs of tokens that match one of the other side: intersection / union is at least the threshold.
+    """Return the F1 of runs of tokens; runs match if their intersection / union is at least the threshold.
 
-    ERASER counts only chosen runs that match, also for recall. From 0.5 on, and if runs of a side do not touch, that is
-    the same, as no run can match two; below, their recall could exceed 1.
+    ERASER counts matching chosen runs for recall too. That is the same for thresholds from 0.5 on if the runs of a side
+    do not touch, as no run can then match two; below 0.5 its recall could exceed 1.
     """
     if not 0 < threshold <= 1:
-        raise BadSetting("threshold", threshold, "above 0, and at most 1")
+        raise BadSetting("threshold", threshold, "above 0 and at most 1")
     matches = [(c, g) for c in chosen_runs for g in gold_runs if _iou(c, g) >= threshold]
     if not matches:
         return 0.0
@@ -99,7 +101,7 @@ def iou_f1(chosen_runs: Collection[Span], gold_runs: Collection[Span], threshold
 
 
 def auprc(scores: Sequence[float], gold: Collection[int]) -> float:
-    """Area under the precision-recall curve by trapezoids, from precision 1 at recall 0; tied scores enter together."""
+    """Return the area (trapezoids) under the precision-recall curve, from precision 1 at recall 0; ties together."""
     row, marked = np.asarray(scores, dtype=np.float64), set(gold)
     if not marked or not marked <= set(range(len(row))):
         raise UsageError(f"gold positions {sorted(marked)} of {len(row)} tokens; give at least one, counted from 0")
@@ -111,30 +113,30 @@ def auprc(scores: Sequence[float], gold: Collection[int]) -> float:
     return float(np.trapezoid([1.0, *precision], [0.0, *recall]))
 
 
-def _measured(attribution: Attribution, tokens: Sequence[int], gold: Collection[int], k: int) -> Plausibility:
+def _measure(attribution: Attribution, tokens: Sequence[int], gold: Collection[int], k: int) -> Plausibility:
     scores = [attribution.scores[position] for position in tokens]
     chosen = [tokens[i] for i in top_tokens(scores, k)]
     marked = [i for i, position in enumerate(tokens) if position in gold]
     return Plausibility(token_f1(chosen, gold), iou_f1(runs(chosen), runs(gold)), auprc(scores, marked))
 
 
-def _content(attribution: Attribution) -> list[int]:
+def _content_positions(attribution: Attribution) -> list[int]:
     places = zip(attribution.sequences, attribution.spans, strict=True)
     return [i for i, (sequence, span) in enumerate(places) if sequence is not None and span is not None]
 
 
-def _gold(attribution: Attribution, rationale: Rationale) -> set[int]:
-    """Positions of the tokens that share a character with the rationale."""
+def _gold_positions(attribution: Attribution, rationale: Rationale) -> set[int]:
+    """Return the positions of the tokens that share a character with the rationale."""
     if attribution.texts != rationale.texts:
         raise UsageError(
-            f"an attribution of {attribution.texts!r:.60} was given a rationale of {rationale.texts!r:.60}; give "
+            f"an attribution of {attribution.texts!r:.60} is paired with a rationale of {rationale.texts!r:.60}; give "
             "rationales in the order of the attributions"
         )
     label = rationale.label
     if isinstance(label, str) and label.lower() != attribution.label.lower():
         raise UsageError(
-            f"a rationale for {label!r} says nothing of an attribution to {attribution.label!r}; explain that label, "
-            "or rename the rationale's if they are two names of one"
+            f"a rationale for {label!r} does not apply to an attribution for {attribution.label!r}; explain "
+            "that label, or rename the rationale's label if both names mean the same"
         )
     places = zip(attribution.sequences, attribution.spans, strict=True)
     return {

@@ -1,8 +1,8 @@
-"""How far any order of removal could get: the highest and the lowest AOPC of an input, exact or by beam search.
+"""Bounds of the AOPC of an input over all removal orders, exact or by beam search.
 
-AOPC is a weighted sum over nested sets of removed tokens. For a short text every set is asked and the best chain of
-sets found; for a longer one a beam of chains grows step by step, as in Edin et al., "Normalized AOPC", 2024. Where
-a step removes several tokens at once, those whose removal alone changes most go together; and some of the next best.
+AOPC is a weighted sum over nested sets of removed tokens. For a short text every set is evaluated and the best chain of
+sets computed; for a longer one a beam of chains grows step by step, as in Edin et al., "Normalized AOPC", 2024. If a
+step removes several tokens, it takes those with the largest effects when removed alone, with variants of the last one.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-EXACT = 8  # units: 256 sets
-WIDTH = 3
+EXACT = 8  # most units for which all sets are evaluated: 256
+WIDTH = 3  # of the beam
 
-Sets = NDArray[np.bool_]  # set x unit: what is removed
-Ask = Callable[[Sets], NDArray[np.float64]]  # the drop of the probability for each
+Sets = NDArray[np.bool_]  # set x unit: True where removed
+Ask = Callable[[Sets], NDArray[np.float64]]  # the drop in probability for each set
 
 
 @dataclass(frozen=True)
@@ -26,43 +26,44 @@ class Bounds:
     exact: bool
 
 
-def best_and_worst(n: int, counts: Sequence[int], ask: Ask, width: int, exact: int = EXACT) -> Bounds:
-    """Of the mean over `counts` of the drop when that many of `n` units are removed, nested."""
+def find_bounds(n: int, counts: Sequence[int], ask: Ask, width: int, exact: int = EXACT) -> Bounds:
+    """Bound the mean over `counts` of the drop when that many of `n` units are removed, in nested sets."""
     weights = np.bincount(counts, minlength=n + 1) / len(counts)
     if n <= exact:
-        return Bounds(*_every_set(n, weights, ask), exact=True)
-    return Bounds(_beam(n, weights, ask, width, -1), _beam(n, weights, ask, width, 1), exact=False)
+        return Bounds(*_search_all_sets(n, weights, ask), exact=True)
+    lower, upper = _beam_search(n, weights, ask, width, -1), _beam_search(n, weights, ask, width, 1)
+    return Bounds(lower, upper, exact=False)
 
 
-def _every_set(n: int, weights: NDArray[np.float64], ask: Ask) -> tuple[float, float]:
+def _search_all_sets(n: int, weights: NDArray[np.float64], ask: Ask) -> tuple[float, float]:
     numbers = np.arange(2**n)
     sets = (numbers[:, None] >> np.arange(n) & 1).astype(bool)
     sizes = sets.sum(1)
     drops = ask(sets) * weights[sizes]
     low, high = drops.copy(), drops.copy()
-    for number in numbers[1:]:  # those with one unit less come before it
+    for number in numbers[1:]:  # sets with one unit less come before it
         smaller = [number ^ (1 << i) for i in range(n) if sets[number, i]]
         low[number] += min(low[smaller])
         high[number] += max(high[smaller])
     return float(low[-1]), float(high[-1])
 
 
-def _beam(n: int, weights: NDArray[np.float64], ask: Ask, width: int, sign: Literal[-1, 1]) -> float:
+def _beam_search(n: int, weights: NDArray[np.float64], ask: Ask, width: int, sign: Literal[-1, 1]) -> float:
     states: Sets = np.zeros((1, n), dtype=bool)
     totals = np.array([weights[0] * sign * ask(states)[0]])
     removed = 0
     for count in (c for c in range(1, n + 1) if weights[c]):
-        sets, parents = _grown(states, count - removed, ask, width, sign)
+        sets, parents = _grow_sets(states, count - removed, ask, width, sign)
         values = totals[parents] + weights[count] * sign * ask(sets)
         order = np.argsort(-values, kind="stable")
-        _, first = np.unique(sets[order], axis=0, return_index=True)  # the best way to each set
+        _, first = np.unique(sets[order], axis=0, return_index=True)  # the best chain to each set
         chosen = order[np.sort(first)[:width]]
         states, totals, removed = sets[chosen], values[chosen], count
     return float(sign * totals.max())
 
 
-def _grown(states: Sets, more: int, ask: Ask, width: int, sign: int) -> tuple[Sets, NDArray[np.int64]]:
-    """Each state with `more` units removed beside its own, in several ways; and which state each came from."""
+def _grow_sets(states: Sets, more: int, ask: Ask, width: int, sign: int) -> tuple[Sets, NDArray[np.int64]]:
+    """Return each state with `more` further units removed, in several ways, and the number of its parent state."""
     grown, parents = [], []
     for number, state in enumerate(states):
         left = np.flatnonzero(~state)

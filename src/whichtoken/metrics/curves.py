@@ -1,4 +1,4 @@
-"""Faithfulness metrics: pure functions of curves, those of one curve with direction and range. No torch, no numpy."""
+"""Faithfulness metrics: pure functions of curves, and a list of metrics with direction and range. No torch or numpy."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,27 +17,27 @@ class Metric:
     name: str
     paper: str
     about: str
-    curve: Literal["any", "eraser morf", "eraser lerf"]  # that it is measured on: the grid and the order
-    # On any curve: when the most relevant tokens go first; the other way round for the least.
+    curve: Literal["any", "eraser morf", "eraser lerf"]  # grid and order of the curve it needs
+    # If `curve` is "any", this holds for MoRF curves, and the opposite for LeRF.
     better: Literal["higher", "lower"]
-    span: str  # of its values
+    span: str  # range of its values
     measure: Callable[[Curve], float]
 
 
 def aopc(curve: Curve) -> float:
-    """Area over the perturbation curve: the mean drop of the probability over the steps."""
+    """Return the area over the perturbation curve: the mean drop in probability over the steps."""
     changes = _changes(curve, "aopc")
     return sum(changes) / len(changes)
 
 
 def log_odds(curve: Curve) -> float:
-    """The mean over the steps of ln(p / p0)."""
+    """Return the mean over the steps of ln(p / p0)."""
     changes = _changes(curve, "log-odds")
     return sum(changes) / len(changes)
 
 
 def auc(curve: Curve) -> float:
-    """Area under the probability's curve by trapezoids, divided by the range of `removed`: 0 to 1 on every grid."""
+    """Return the trapezoidal area under the curve, divided by the range of `removed`: 0 to 1 on every grid."""
     _steps(curve)
     points = sorted(zip(curve.removed, curve.probability, strict=True))
     area = sum((b - a) * (p + q) / 2 for (a, p), (b, q) in pairwise(points))
@@ -45,17 +45,17 @@ def auc(curve: Curve) -> float:
 
 
 def comprehensiveness(curve: Curve) -> float:
-    """ERASER: the mean drop of the probability when the highest 1, 5, 10, 20 and 50 % of the tokens are removed.
+    """Return ERASER's mean drop in probability when the highest 1, 5, 10, 20 and 50 % of the tokens are removed.
 
-    As their code. The paper's formula also counts a step that removes nothing, so it gives 5/6 of this.
+    This follows their code. The paper's formula also counts a step that removes nothing, so it is 5/6 of this.
     """
     return aopc(_eraser(curve, "comprehensiveness", "morf"))
 
 
 def sufficiency(curve: Curve) -> float:
-    """ERASER: the mean drop of the probability when only the highest 1, 5, 10, 20 and 50 % of the tokens are kept.
+    """Return ERASER's mean drop in probability when only the highest 1, 5, 10, 20 and 50 % of the tokens are kept.
 
-    As their code. The paper's formula also counts a step that keeps nothing.
+    This follows their code. The paper's formula also counts a step that keeps nothing.
     """
     return aopc(_eraser(curve, "sufficiency", "lerf"))
 
@@ -66,7 +66,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "aopc",
             "Samek et al., TNNLS 2017",
-            "mean drop of the probability as tokens are removed",
+            "mean drop in probability as tokens are removed",
             "any",
             "higher",
             "-1 to 1",
@@ -78,7 +78,7 @@ METRICS: Mapping[str, Metric] = {
             "mean of ln(p / p0) as tokens are removed",
             "any",
             "lower",
-            "below 0 where the probability falls",
+            "below 0 if the probability falls",
             log_odds,
         ),
         Metric(
@@ -93,7 +93,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "comprehensiveness",
             "DeYoung et al., ACL 2020",
-            "mean drop of the probability without the highest 1, 5, 10, 20, 50 % of the tokens",
+            "mean drop in probability without the highest 1, 5, 10, 20, 50 % of the tokens",
             "eraser morf",
             "higher",
             "-1 to 1",
@@ -102,7 +102,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "sufficiency",
             "DeYoung et al., ACL 2020",
-            "mean drop of the probability with only the highest 1, 5, 10, 20, 50 % of the tokens",
+            "mean drop in probability with only the highest 1, 5, 10, 20, 50 % of the tokens",
             "eraser lerf",
             "lower",
             "-1 to 1",
@@ -114,7 +114,7 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True)
 class Wider:
-    """A metric of more than one curve, which a benchmark has."""
+    """A benchmark metric that needs more than one curve."""
 
     name: str
     paper: str
@@ -129,14 +129,14 @@ WIDER: Mapping[str, Wider] = {
         Wider(
             "normalised-aopc",
             "Edin et al. 2024",
-            "AOPC between the lowest and highest that an order of the tokens has; costs a search for each text",
+            "AOPC scaled to the lowest and highest of any removal order; needs a search for each text",
             "higher",
             "0 to 1",
         ),
         Wider(
             "kendall",
             "Qiang et al., NeurIPS 2022",
-            "tau between the explanations of two classes; costs a second explanation",
+            "tau between the explanations of two classes; needs a second explanation",
             "lower",
             "-1 to 1",
         ),
@@ -153,14 +153,14 @@ WIDER: Mapping[str, Wider] = {
 
 
 def per_step(curve: Curve, metric: StepMetric) -> tuple[float, ...]:
-    """What a step contributes to the metric, for each of `curve.removed`; 0.0 for the whole text."""
+    """Return what each step of `curve.removed` contributes to the metric; 0.0 for the whole text."""
     start, _ = _steps(curve)
     change = _change(metric)
     return tuple(change(start, p) for p in curve.probability)
 
 
-def normalised(value: float, lower: float, upper: float) -> float | None:
-    """Where a value lies between two bounds: 0 at `lower`, 1 at `upper`. None if they are equal: no order matters."""
+def normalise(value: float, lower: float, upper: float) -> float | None:
+    """Scale a value to 0 at `lower` and 1 at `upper`; None if they are equal, so that no order matters."""
     return None if lower == upper else (value - lower) / (upper - lower)
 
 
@@ -183,14 +183,14 @@ def _change(metric: str) -> Callable[[float, float], float]:
 
 
 def _changes(curve: Curve, metric: StepMetric) -> list[float]:
-    """`per_step` without the whole text."""
+    """Return `per_step` without the whole text."""
     start, steps = _steps(curve)
     change = _change(metric)
     return [change(start, p) for p in steps]
 
 
 def _steps(curve: Curve) -> tuple[float, list[float]]:
-    """The probability of the whole text, and of what each step leaves."""
+    """Return the probability of the whole text, and of what remains at each step."""
     pairs = list(zip(curve.removed, curve.probability, strict=True))
     whole, steps = [p for removed, p in pairs if removed == 0], [p for removed, p in pairs if removed > 0]
     if len(whole) != 1 or not steps:
@@ -202,6 +202,6 @@ def _eraser(curve: Curve, metric: str, order: Order) -> Curve:
     if (curve.grid, curve.order) != ("eraser", order):
         raise UsageError(
             f"{metric} is measured on a curve of grid 'eraser' and order {order!r}, not of grid {curve.grid!r} and "
-            f"order {curve.order!r}; degrade with those"
+            f"order {curve.order!r}; call degrade with those"
         )
     return curve

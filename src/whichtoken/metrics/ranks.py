@@ -1,4 +1,4 @@
-"""Metrics of how scores rank tokens: pure functions of scores. No torch."""
+"""Metrics of token rankings: pure functions of scores. No torch."""
 
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
@@ -12,21 +12,21 @@ Scores: TypeAlias = Sequence[float]  # of the tokens of one text
 
 
 def kendall(a: Scores, b: Scores) -> float:
-    """Kendall's tau-b of two methods' scores of the same tokens: 1 for the same ranking, -1 for the reverse.
+    """Return Kendall's tau-b of two methods' scores of the same tokens: 1 for the same ranking, -1 for the reverse.
 
-    0.0 if either gives all tokens the same score: it ranks nothing, so there is nothing to agree with (tau would be
-    0/0, and records hold no NaN).
+    0.0 if either assigns one score to all tokens, which is not a ranking (tau would be 0/0, and records cannot hold
+    NaN).
     """
     return _tau(score_table([a, b]))[0][1]
 
 
 def agreement(scores: Sequence[Scores]) -> tuple[tuple[float, ...], ...]:
-    """Kendall's tau-b between all methods, one row of scores each; 0.0 for one that ranks nothing, as in `kendall`."""
+    """Return Kendall's tau-b between all methods, one row of scores each; 0.0 for constant rows, as in `kendall`."""
     return _tau(score_table(scores)) if scores else ()
 
 
 def precision_at_k(scores: Scores, gold_positions: Collection[int], k: int = 20) -> int:
-    """How many gold positions are among the k highest scores, ties by position: a count, as AttCAT reports it."""
+    """Return how many gold positions are among the k highest scores, ties by position: a count, as in AttCAT."""
     if k < 1:
         raise BadSetting("k", k, "1 or more")
     row = score_table([scores])[0]
@@ -36,27 +36,27 @@ def precision_at_k(scores: Scores, gold_positions: Collection[int], k: int = 20)
 
 
 def recall_at_k(counts: Sequence[int], span_lengths: Sequence[int]) -> float:
-    """Mean count of `precision_at_k` / mean length of the gold spans: what Mask-LRP's code reports as precision@20."""
+    """Return mean `precision_at_k` / mean length of the gold spans: what Mask-LRP's code reports as precision@20."""
     if len(counts) != len(span_lengths) or not sum(span_lengths):
         raise UsageError(
-            f"{len(counts)} counts and {len(span_lengths)} lengths of spans, {sum(span_lengths)} tokens in all; "
+            f"{len(counts)} counts and {len(span_lengths)} span lengths, {sum(span_lengths)} tokens in all; "
             "give one of each for every text, and at least one span with a token"
         )
     return sum(counts) / sum(span_lengths)
 
 
 def score_table(scores: Sequence[Scores]) -> NDArray[np.float64]:
-    """One row for each method; UsageError if these cannot be ranked together."""
+    """Return one row for each method; raise UsageError if lengths differ or a score is not finite."""
     if len(lengths := {len(row) for row in scores}) > 1:
-        raise UsageError(f"scores of {sorted(lengths)} tokens cannot be compared; give those of the same tokens")
+        raise UsageError(f"scores of {sorted(lengths)} tokens cannot be compared; give scores of the same tokens")
     table = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(table).all():
-        raise UsageError("some scores are NaN or infinite, which have no rank; give finite scores")
+        raise UsageError("some scores are NaN or infinite and cannot be ranked; give finite scores")
     return table
 
 
 def _tau(table: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
-    """Tau-b of all rows: products of the signs of all differences, over the root of how many pairs each tells apart."""
+    """Return tau-b of all rows: products of signs of differences, over the root of the product of untied pairs."""
     first, second = np.triu_indices(table.shape[1], k=1)
     left, right = table[:, first], table[:, second]
     signs = (left > right).astype(np.float64) - (left < right)  # a difference could overflow

@@ -1,4 +1,4 @@
-"""Reading Hugging Face models: the only folder that imports transformers."""
+"""Access to Hugging Face models; the only folder that imports transformers."""
 
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row

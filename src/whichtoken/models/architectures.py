@@ -1,4 +1,4 @@
-"""The tables of supported architectures and heads. To add one, add a row here and a tiny model to `tests/tiny.py`."""
+"""Tables of the supported architectures and heads. To add one, add a row here and a tiny model to `tests/tiny.py`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from whichtoken.errors import UnsupportedModel
 
 
 class Readout(StrEnum):
-    """Which positions the classification head reads; of two kinds, each as much as the other."""
+    """The positions that the classification head reads; if there are several kinds, they have equal weight."""
 
     FIRST = "first"
     LAST = "last"  # the last token that is not the padding token
@@ -34,7 +34,7 @@ def _modernbert(model: Any) -> Readout:
 
 
 def _deit(model: Any) -> Readout:
-    """A model with a teacher answers with the mean of two heads, one of them on the distillation token."""
+    """Return FIRST_TWO for a distilled model, whose logits are the mean of two heads, one on the distillation token."""
     return Readout.FIRST_TWO if hasattr(model, "distillation_classifier") else Readout.FIRST
 
 
@@ -44,21 +44,21 @@ def _dinov2(model: Any) -> Readout:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Where things are in one family of models."""
+    """Where one family of models keeps its embeddings, blocks, attention and norms."""
 
-    embeddings: tuple[str, ...]  # the module, below `base_model`, whose output the first block reads; first that exists
-    blocks: str  # regular expression for the names, below `base_model`, of the modules that are its blocks
-    readout: Callable[[Any], Readout] = _always_first  # of the model
-    attention: str | None = None  # class that computes attention itself; None: through transformers' AttentionInterface
-    value: str = ""  # in that class, the module that computes what attention mixes
-    positions_after_padding: bool = False  # position ids start at pad_token_id + 1, so the limit is that much lower
-    positions_in_embeddings: bool = True  # and nowhere else, so a token can be taken out without moving the others
-    projection: str = "attention.output.dense"  # module, below a block, that puts the heads together
-    norm: str | None = "attention.output.LayerNorm"  # the norm that follows it and the residual; None: norms come first
-    scale: str | None = None  # module, below a block, that scales what the projection gives
-    feed_forward: str = "output.dense"  # module, below a block, whose output its second residual adds
+    embeddings: tuple[str, ...]  # modules below `base_model`; the first that exists feeds the first block
+    blocks: str  # regular expression for the names of the blocks below `base_model`
+    readout: Callable[[Any], Readout] = _always_first  # takes the model
+    attention: str | None = None  # class that computes attention itself; None: transformers' AttentionInterface does
+    value: str = ""  # in that class, the module that computes the values
+    positions_after_padding: bool = False  # position ids start at pad_token_id + 1, which lowers the length limit
+    positions_in_embeddings: bool = True  # only there, so a token can be removed without moving the others
+    projection: str = "attention.output.dense"  # output projection of the heads: a module below a block
+    norm: str | None = "attention.output.LayerNorm"  # norm after the projection and residual; None: pre-norm model
+    scale: str | None = None  # module below a block that scales the projection's output
+    feed_forward: str = "output.dense"  # module below a block whose output the second residual adds
     reads: Literal["tokens", "pixels"] = "tokens"
-    image_sizes: Literal["own", "any"] = "own"  # of the configuration only, or any number of patches
+    image_sizes: Literal["own", "any"] = "own"  # the configuration's size only, or any number of patches
 
 
 _ENCODER = Architecture(("embeddings",), r"encoder\.layer\.\d+")
@@ -83,11 +83,11 @@ _DINOV2 = replace(
     image_sizes="any",
 )
 
-# Parameters of an image model's embeddings that are tokens, in the order in which they come before the patches.
+# Parameters of an image model's embeddings that are tokens, in their order before the patches.
 PREFIXES = ("cls_token", "distillation_token", "register_tokens")
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "albert": Architecture(  # its few modules are called again for each layer
+    "albert": Architecture(  # its modules are shared: each is called for several layers
         ("encoder.embedding_hidden_mapping_in",),
         r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+",
         projection="attention.dense",
@@ -138,32 +138,32 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 @dataclass(frozen=True)
 class Head:
-    """What stands on the body of a model: what it is for, and what it returns."""
+    """The head of a model: its purpose, and how to read its output."""
 
-    what: str  # in messages
-    auto_class: str  # of transformers, that loads such a model
-    logits: Callable[[Any, Tensor], Tensor | None]  # of a model's output and the batch's mask
-    labels: Callable[[Any], tuple[str, ...]]  # of a configuration
-    pools: bool = True  # it reads pooled positions, rather than every token
+    what: str  # description for error messages
+    auto_class: str  # the transformers class that loads such a model
+    logits: Callable[[Any, Tensor], Tensor | None]  # takes the model's output and the batch's mask
+    labels: Callable[[Any], tuple[str, ...]]  # takes the configuration
+    pools: bool = True  # the head reads pooled positions, not every token
 
     def read(self, model: Any, output: Any, mask: Tensor) -> Tensor:
-        """Logits, batch first; UnsupportedModel if this model has another head."""
-        found = self.logits(output, mask)
-        if found is None or (self.pools and found.shape != (len(mask), model.config.num_labels)):
-            gives = "no logits" if found is None else f"logits of shape {tuple(found.shape)}"
+        """Return the logits, batch first; raise UnsupportedModel if this model has another head."""
+        logits = self.logits(output, mask)
+        if logits is None or (self.pools and logits.shape != (len(mask), model.config.num_labels)):
+            returned = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
             kind = self.auto_class.removeprefix("AutoModelFor").removesuffix("Classification").lower()
-            wanted = f"a {kind}-classification head ({self.auto_class})"
-            raise UnsupportedModel(f"{type(model).__name__} gives {gives}; whichtoken needs {wanted}")
-        return found
+            needed = f"a {kind}-classification head ({self.auto_class})"
+            raise UnsupportedModel(f"{type(model).__name__} returns {returned}; whichtoken needs {needed}")
+        return logits
 
 
 def _class_logits(output: Any, mask: Tensor) -> Tensor | None:
-    found: Tensor | None = getattr(output, "logits", None)
-    return found
+    logits: Tensor | None = getattr(output, "logits", None)
+    return logits
 
 
 def _span_logits(output: Any, mask: Tensor) -> Tensor | None:
-    """batch 2 token: of starts and of ends. Padding is no answer."""
+    """Return the logits of start and end (batch 2 token), lowest at padding, which cannot be an answer."""
     ends = torch.stack([output.start_logits, output.end_logits], 1)
     return ends.masked_fill(~mask[:, None], torch.finfo(ends.dtype).min)
 
@@ -173,7 +173,7 @@ def _class_labels(config: Any) -> tuple[str, ...]:
 
 
 def _span_labels(config: Any) -> tuple[str, ...]:
-    return ("answer",)  # a configuration has two labels then, which mean nothing
+    return ("answer",)  # the two labels of the configuration have no meaning
 
 
 _TEXT_CLASSES = Head(
@@ -183,11 +183,11 @@ _IMAGE_CLASSES = Head(
     "an image classifier with its image processor", "AutoModelForImageClassification", _class_logits, _class_labels
 )
 
-HEADS: Mapping[str, Head] = {  # by what the names of their classes hold
+HEADS: Mapping[str, Head] = {  # by a part of the model's class name
     "ForSequenceClassification": _TEXT_CLASSES,
     "ForImageClassification": _IMAGE_CLASSES,
     "ForQuestionAnswering": Head(
-        "a model that answers questions, with its tokenizer",
+        "a question-answering model with its tokenizer",
         "AutoModelForQuestionAnswering",
         _span_logits,
         _span_labels,
@@ -196,19 +196,19 @@ HEADS: Mapping[str, Head] = {  # by what the names of their classes hold
 }
 
 
-def head_named(names: Iterable[str], architecture: Architecture | None) -> Head:
-    """By names of classes; what no row knows counts as a classifier, and is refused when it gives no logits."""
-    found = (head for name in names for part, head in HEADS.items() if part in name)
+def find_head(names: Iterable[str], architecture: Architecture | None) -> Head:
+    """Return the head for these class names; by default a classifier, which is rejected later if it has no logits."""
+    matches = (head for name in names for part, head in HEADS.items() if part in name)
     pixels = architecture is not None and architecture.reads == "pixels"
-    return next(found, _IMAGE_CLASSES if pixels else _TEXT_CLASSES)
+    return next(matches, _IMAGE_CLASSES if pixels else _TEXT_CLASSES)
 
 
-def architecture_of(model: Any) -> Architecture:
-    """The row for this model, or UnsupportedModel."""
-    found = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
-    if found not in ARCHITECTURES:
+def find_architecture(model: Any) -> Architecture:
+    """Return the architecture of this model, or raise UnsupportedModel."""
+    model_type = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
+    if model_type not in ARCHITECTURES:
         raise UnsupportedModel(
-            f"{type(model).__name__} has model type {found!r}; supported are {', '.join(ARCHITECTURES)}. "
+            f"{type(model).__name__} has model type {model_type!r}; supported are {', '.join(ARCHITECTURES)}. "
             "To support another, add a row to ARCHITECTURES in whichtoken/models/architectures.py"
         )
-    return ARCHITECTURES[found]
+    return ARCHITECTURES[model_type]

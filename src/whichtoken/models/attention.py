@@ -1,7 +1,7 @@
-"""Reading (and hiding keys from) the attention of an unmodified model, for the length of a `with` block.
+"""Record the attention of an unmodified model, or hide keys from it, within a `with` block.
 
-Most models ask transformers' AttentionInterface for their attention function: ours is registered there once and
-chosen by name. DeBERTa-v2 and MPNet compute attention inside a module: hooks on it do the same.
+Most models get their attention function from transformers' AttentionInterface; ours is registered there once and
+selected by name. DeBERTa-v2 and MPNet compute attention inside a module, where hooks do the same.
 """
 
 import inspect
@@ -25,12 +25,12 @@ NAME = "whichtoken"
 
 @dataclass(frozen=True)
 class Tap:
-    """What to do with the attention of each block, and what was seen, in order of the blocks."""
+    """What to do with the attention of each block, and what was recorded, in order of the blocks."""
 
     record: bool
     record_values: bool = False
-    hidden: Bool[Tensor, "batch key"] | None = None  # keys that nothing may attend to
-    seen: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
+    hidden: Bool[Tensor, "batch key"] | None = None  # keys that no token may attend to
+    attention: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
     values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
     possible: list[Tensor | None] = field(default_factory=list)  # where a block can attend; None: everywhere
 
@@ -39,8 +39,8 @@ _tap: ContextVar[Tap | None] = ContextVar("whichtoken_tap", default=None)
 
 
 @contextmanager
-def tapped(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
-    """Let `tap` see each attention of the forward passes inside. `model`: a twin, which keeps the implementation."""
+def tap_attention(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
+    """Apply `tap` to every attention in the block. `model` is a twin: its attention implementation stays changed."""
     with ExitStack() as stack:
         if architecture.attention is None:
             use_attention(model, NAME)
@@ -49,7 +49,7 @@ def tapped(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
         else:
             for module in model.modules():
                 if type(module).__name__ == architecture.attention:
-                    _hook(stack, module, tap)
+                    _hook_attention(stack, module, tap)
                     if tap.record_values:
                         _hook_values(stack, module.get_submodule(architecture.value), model.config, tap)
         yield
@@ -58,8 +58,8 @@ def tapped(model: Any, architecture: Architecture, tap: Tap) -> Iterator[None]:
 def use_attention(model: Any, name: str) -> None:
     if model.config._attn_implementation != name:
         model.set_attn_implementation(name)
-    if model.config._attn_implementation != name:  # transformers only logs when a class does not let it
-        raise UnsupportedModel(f"{type(model).__name__} does not let its attention implementation be set")
+    if model.config._attn_implementation != name:  # transformers only logs a class that does not allow it
+        raise UnsupportedModel(f"{type(model).__name__} does not allow its attention implementation to be changed")
 
 
 def _attend(
@@ -71,7 +71,7 @@ def _attend(
     scaling: float | None = None,
     **unused: Any,
 ) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"]]:
-    """Plain attention; grouped keys and values (Llama, Qwen2) are repeated for their heads."""
+    """Compute plain attention; grouped keys and values (Llama, Qwen2) are repeated for their heads."""
     tap = _tap.get()
     repeats = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
@@ -81,26 +81,26 @@ def _attend(
     if possible is None and hidden is None:
         probabilities = _softmax(scores)
     else:
-        shut = torch.zeros_like(scores, dtype=torch.bool) if possible is None else ~possible
-        shut = shut if hidden is None else shut | hidden
-        # A causal model with its first token hidden has queries without any key: they attend to nothing. Left to the
-        # softmax they would attend to everything, padding included.
-        probabilities = _softmax(scores.masked_fill(shut, torch.finfo(scores.dtype).min)) * ~shut
+        blocked = torch.zeros_like(scores, dtype=torch.bool) if possible is None else ~possible
+        blocked = blocked if hidden is None else blocked | hidden
+        # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing; the
+        # softmax alone would let them attend to everything, padding included.
+        probabilities = _softmax(scores.masked_fill(blocked, torch.finfo(scores.dtype).min)) * ~blocked
     if tap is not None:
-        tap.possible.append(possible)  # keys hidden by the view stay possible: the authors' averages include them
+        tap.possible.append(possible)  # includes keys hidden by the view, as the authors' averages do
         if tap.record:
-            tap.seen.append(probabilities)
+            tap.attention.append(probabilities)
         if tap.record_values:
             tap.values.append(value)
     return (probabilities @ value).transpose(1, 2).contiguous(), probabilities
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """In float32 at least, as the models do; float64 stays float64, unlike in the models."""
+    """Compute the softmax in float32 or wider, as the models do; unlike them, keep float64."""
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
 
 
-def _hook(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
+def _hook_attention(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
     signature = inspect.signature(module.forward)
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -108,13 +108,13 @@ def _hook(stack: ExitStack, module: nn.Module, tap: Tap) -> None:
         bound.arguments["output_attentions"] = True
         if tap.hidden is not None:
             like = bound.arguments["hidden_states"]
-            bound.arguments["attention_mask"] = _shut(bound.arguments["attention_mask"], tap.hidden, like.dtype)
+            bound.arguments["attention_mask"] = _hide_keys(bound.arguments["attention_mask"], tap.hidden, like.dtype)
         return bound.args, bound.kwargs
 
     def after(module: nn.Module, args: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         tap.possible.append(None)
         if tap.record:
-            tap.seen.append(output[1])
+            tap.attention.append(output[1])
 
     stack.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
     stack.enter_context(module.register_forward_hook(after))
@@ -127,8 +127,8 @@ def _hook_values(stack: ExitStack, module: nn.Module, config: Any, tap: Tap) -> 
     stack.enter_context(module.register_forward_hook(after))
 
 
-def _shut(mask: Tensor | None, hidden: Bool[Tensor, "batch key"], dtype: torch.dtype) -> Tensor:
-    """MPNet adds its mask to the scores, and has none without padding; DeBERTa-v2 asks where it is not zero."""
+def _hide_keys(mask: Tensor | None, hidden: Bool[Tensor, "batch key"], dtype: torch.dtype) -> Tensor:
+    """Hide keys in a mask. MPNet adds it to the scores (None without padding), DeBERTa-v2 tests where it is not 0."""
     keys = hidden[:, None, None, :]
     if mask is None:
         mask = torch.zeros(keys.shape, dtype=dtype, device=hidden.device)

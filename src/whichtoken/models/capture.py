@@ -1,6 +1,6 @@
-"""One forward and one backward over a twin of the model: the declared tensors.
+"""Run a twin of the model once forward and once backward, and return the declared tensors as a trace.
 
-Relevance takes a forward and a backward of its own for each rule set.
+Relevance takes another forward and backward pass for each rule set.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +16,14 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, Trace
 from whichtoken.errors import UnsupportedModel, UsageError
 from whichtoken.lrp import RuleSet, propagating, spread
-from whichtoken.lrp.pixels import embedded
-from whichtoken.models.attention import Tap, tapped, use_attention
+from whichtoken.lrp.pixels import embed_pixels
+from whichtoken.models.attention import Tap, tap_attention, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
 from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
 from whichtoken.models.subject import Subject
 
-Choose = Callable[[Tensor], Objective]  # from logits to what is explained
+Choose = Callable[[Tensor], Objective]  # from logits to the objective to explain
 
 
 def capture(
@@ -33,21 +33,21 @@ def capture(
     needs: Needs,
     embeddings: Float[Tensor, "batch token dim"] | None = None,
 ) -> Trace:
-    """Run the model once, and once more for each rule set. `embeddings`, if given, take the place of what its first
-    block would read.
+    """Run the model once, and once more for each rule set. `embeddings`, if given, replace the input of the first
+    block.
     """
     _check_pixels(needs, embeddings)
-    subject = subject.twinned()
-    asked = _Asked(subject, batch, choose, needs.view.hide_special, embeddings)
+    subject = subject.with_twin()
+    request = _Request(subject, batch, choose, needs.view.hide_special, embeddings)
     under = {
         rules: frozenset(s for r, s in needs.relevance if r == rules) for rules, _ in sorted(needs.relevance, key=str)
     }
-    # Rules change nothing on the way forward, so values, and what is explained, can come from any run.
+    # Rules do not change the forward pass, so values and the objective can come from any run.
     plain: list[tuple[RuleSet | None, frozenset[Site]]] = [(None, needs.grads)] if needs.grads or not under else []
     runs: list[_Run] = []
     for rules, sites in [*plain, *under.items()]:
-        runs.append(_run(asked, frozenset() if runs else needs.values, sites, rules))
-        asked = replace(asked, choose=lambda logits: runs[0].objective)
+        runs.append(_run(request, frozenset() if runs else needs.values, sites, rules))
+        request = replace(request, choose=lambda logits: runs[0].objective)
     objective = runs[0].objective
     return Trace(
         ids=batch.ids,
@@ -70,8 +70,8 @@ def capture(
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What every run of one capture has in common."""
+class _Request:
+    """The arguments that all runs of one capture share."""
 
     subject: Subject
     batch: Batch
@@ -82,7 +82,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Run:
-    """What one forward and one backward gave; under rules, `grads` is relevance."""
+    """The result of one forward and one backward pass; under rules, `grads` is relevance."""
 
     logits: Tensor
     objective: Objective
@@ -90,65 +90,67 @@ class _Run:
     grads: dict[Site, tuple[Tensor, ...]]
 
 
-def _run(asked: _Asked, values: frozenset[Site], grads: frozenset[Site], rules: RuleSet | None) -> _Run:
-    subject, sites = asked.subject, values | grads
-    tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, asked.batch.special if asked.hide_special else None)
-    seen, interior = _Seen(), Interior(sites & INTERIOR, None if rules is None else rules.gates)
+def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rules: RuleSet | None) -> _Run:
+    subject, sites = request.subject, values | grads
+    tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, request.batch.special if request.hide_special else None)
+    captured, interior = _Captured(), Interior(sites & INTERIOR, None if rules is None else rules.gates)
     if rules is not None and subject.model.dtype == torch.float16:
         raise UnsupportedModel("relevance underflows in float16; load the model in float32 or bfloat16")
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
-        if Site.PIXELS in grads and asked.batch.pixels is not None:
-            stack.enter_context(_pixel_leaf(subject, seen))
+        if Site.PIXELS in grads and request.batch.pixels is not None:
+            stack.enter_context(_set_pixel_leaf(subject, captured))
         else:
-            stack.enter_context(_leaf(subject.embeddings, seen, asked.embeddings))
-        stack.enter_context(interior.watched(subject))
+            stack.enter_context(_set_leaf(subject.embeddings, captured, request.embeddings))
+        stack.enter_context(interior.watch(subject))
         if rules is not None and rules.spread:
-            stack.enter_context(_spreading(subject.blocks[-1], asked.batch.mask))
+            stack.enter_context(_spread_relevance(subject.blocks[-1], request.batch.mask))
         if Site.HIDDEN in sites:
-            stack.enter_context(_block_inputs(subject.blocks, seen))
-        # Eager attention is ours with another softmax: in float64 some models' own rounds to float32 and lets the
-        # padding of ModernBERT become NaN.
+            stack.enter_context(_record_hidden(subject.blocks, captured))
+        # Eager attention is replaced by ours, which differs in the softmax: in float64 some models' own softmax rounds
+        # to float32, and the padding of ModernBERT becomes NaN.
         eager = subject.own_attention == "eager"
         tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
         if tapping:
-            stack.enter_context(tapped(subject.model, subject.architecture, tap))
+            stack.enter_context(tap_attention(subject.model, subject.architecture, tap))
         else:
             use_attention(subject.model, subject.own_attention)
         with nullcontext() if rules is None else propagating(subject.model, rules):
-            logits = subject.forward(asked.batch)
-        found = _found(seen, tap, interior)
-        _check_found(asked, found, sites, len(tap.possible) if tapping else None)
-        objective = asked.choose(logits)
-        back = _back(objective, logits, {site: found[site] for site in sorted(grads)}, rules)
-    tidy = _Tidy(asked.batch.mask, tuple(tap.possible))
+            logits = subject.forward(request.batch)
+        tensors = _collect_tensors(captured, tap, interior)
+        _check_complete(request, tensors, sites, len(tap.possible) if tapping else None)
+        objective = request.choose(logits)
+        back = _backward(objective, logits, {site: tensors[site] for site in sorted(grads)}, rules)
+    tidy = _Tidy(request.batch.mask, tuple(tap.possible))
     return _Run(
         logits.detach(),
         objective,
-        {site: tidy.values(site, found[site]) for site in values},
+        {site: tidy.values(site, tensors[site]) for site in values},
         {site: tidy.grads(site, back[site]) for site in grads},
     )
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Captured:
+    """Tensors recorded by the hooks of one run."""
+
     pixels: list[Tensor] = field(default_factory=list)
     embeddings: list[Tensor] = field(default_factory=list)
-    inputs: list[Tensor] = field(default_factory=list)  # of blocks, in order of calls
+    inputs: list[Tensor] = field(default_factory=list)  # of the blocks, in order of calls
     outputs: list[Tensor] = field(default_factory=list)
 
 
 @contextmanager
-def _leaf(module: nn.Module, seen: _Seen, embeddings: Tensor | None) -> Iterator[None]:
+def _set_leaf(module: nn.Module, captured: _Captured, embeddings: Tensor | None) -> Iterator[None]:
     """Make the first block's input the leaf of the graph.
 
-    A hook, because with `inputs_embeds` GPT-2 and Llama classifiers lose the padding and give wrong logits.
+    Uses a hook, because with `inputs_embeds` GPT-2 and Llama classifiers lose the padding and return wrong logits.
     """
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         leaf = (output if embeddings is None else embeddings).detach()
-        seen.embeddings.append(leaf.requires_grad_(torch.is_grad_enabled()))
+        captured.embeddings.append(leaf.requires_grad_(torch.is_grad_enabled()))
         return leaf
 
     with module.register_forward_hook(hook):
@@ -156,32 +158,32 @@ def _leaf(module: nn.Module, seen: _Seen, embeddings: Tensor | None) -> Iterator
 
 
 @contextmanager
-def _pixel_leaf(subject: Subject, seen: _Seen) -> Iterator[None]:
-    """Make an image the leaf, of relevance only: no gradient takes this way."""
+def _set_pixel_leaf(subject: Subject, captured: _Captured) -> Iterator[None]:
+    """Make the image the leaf of the graph, for relevance only, not for gradients."""
     convolution = next(module for module in subject.embeddings.modules() if isinstance(module, nn.Conv2d))
     convolved: list[tuple[Tensor, Tensor]] = []  # pixels, patches
 
-    def below(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+    def after_convolution(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         convolved.append((args[0], output))
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         pixels, patches = convolved.pop()
-        image, tokens = embedded(pixels, convolution, patches, subject.prefix, output)
-        seen.pixels.append(image)
-        seen.embeddings.append(tokens)
+        image, tokens = embed_pixels(pixels, convolution, patches, subject.prefix, output)
+        captured.pixels.append(image)
+        captured.embeddings.append(tokens)
         return tokens
 
-    with convolution.register_forward_hook(below), subject.embeddings.register_forward_hook(hook):
+    with convolution.register_forward_hook(after_convolution), subject.embeddings.register_forward_hook(hook):
         yield
 
 
 @contextmanager
-def _block_inputs(blocks: Sequence[nn.Module], seen: _Seen) -> Iterator[None]:
+def _record_hidden(blocks: Sequence[nn.Module], captured: _Captured) -> Iterator[None]:
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen.inputs.append(args[0] if args else kwargs["hidden_states"])
+        captured.inputs.append(args[0] if args else kwargs["hidden_states"])
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        seen.outputs[:] = [output if isinstance(output, Tensor) else output[0]]  # only the last is wanted
+        captured.outputs[:] = [output if isinstance(output, Tensor) else output[0]]  # only the last is needed
 
     with ExitStack() as stack:
         for block in blocks:
@@ -191,7 +193,7 @@ def _block_inputs(blocks: Sequence[nn.Module], seen: _Seen) -> Iterator[None]:
 
 
 @contextmanager
-def _spreading(block: nn.Module, mask: Tensor) -> Iterator[None]:
+def _spread_relevance(block: nn.Module, mask: Tensor) -> Iterator[None]:
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if isinstance(output, Tensor):
             return spread(output, mask)
@@ -201,78 +203,78 @@ def _spreading(block: nn.Module, mask: Tensor) -> Iterator[None]:
         yield
 
 
-def _found(seen: _Seen, tap: Tap, interior: Interior) -> dict[Site, tuple[Tensor, ...]]:
+def _collect_tensors(captured: _Captured, tap: Tap, interior: Interior) -> dict[Site, tuple[Tensor, ...]]:
     return {
-        **{site: tuple(tensors) for site, tensors in interior.seen.items()},
-        Site.PIXELS: tuple(seen.pixels),
-        Site.EMBEDDINGS: tuple(seen.embeddings),
-        Site.HIDDEN: (*seen.inputs, *seen.outputs),
-        Site.ATTENTION: tuple(tap.seen),
+        **{site: tuple(tensors) for site, tensors in interior.tensors.items()},
+        Site.PIXELS: tuple(captured.pixels),
+        Site.EMBEDDINGS: tuple(captured.embeddings),
+        Site.HIDDEN: (*captured.inputs, *captured.outputs),
+        Site.ATTENTION: tuple(tap.attention),
         Site.VALUE: tuple(tap.values),
     }
 
 
-def _check_found(
-    asked: _Asked, found: dict[Site, tuple[Tensor, ...]], sites: frozenset[Site], tapped_blocks: int | None
+def _check_complete(
+    request: _Request, tensors: dict[Site, tuple[Tensor, ...]], sites: frozenset[Site], tapped_blocks: int | None
 ) -> None:
-    """Refuse a model that bypasses the hooks: a pass that was not seen whole gives wrong numbers."""
-    subject = asked.subject
+    """Raise UnsupportedModel if the model bypasses the hooks, because a partial capture gives wrong scores."""
+    subject = request.subject
     name, layers = type(subject.model).__name__, subject.n_layers
     if tapped_blocks not in (None, layers):
-        raise UnsupportedModel(f"{name}: the attention of {tapped_blocks} blocks was intercepted, of {layers} expected")
+        raise UnsupportedModel(f"{name}: the attention of {tapped_blocks} blocks was intercepted, expected {layers}")
     norms = 0 if subject.architecture.norm is None else layers
-    images = int(asked.batch.pixels is not None)
-    wanted = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.NORM: norms, Site.PIXELS: images}
+    images = int(request.batch.pixels is not None)
+    counts = {Site.EMBEDDINGS: 1, Site.HIDDEN: layers + 1, Site.NORM: norms, Site.PIXELS: images}
     for site in sorted(sites):
-        expected = wanted.get(site, layers)
-        if len(found[site]) != expected:
-            raise UnsupportedModel(f"{name}: found {len(found[site])} tensors of {site}, expected {expected}")
-    if Site.HIDDEN in sites and found[Site.HIDDEN][0] is not found[Site.EMBEDDINGS][0]:
+        expected = counts.get(site, layers)
+        if len(tensors[site]) != expected:
+            raise UnsupportedModel(f"{name}: found {len(tensors[site])} tensors of {site}, expected {expected}")
+    if Site.HIDDEN in sites and tensors[Site.HIDDEN][0] is not tensors[Site.EMBEDDINGS][0]:
         raise UnsupportedModel(f"{name}: its first block does not read its embeddings")
 
 
 def _check_pixels(needs: Needs, embeddings: Tensor | None) -> None:
     under = sorted(rules.name for rules, site in needs.relevance if site is Site.PIXELS and rules.carries == "gradient")
     if under or Site.PIXELS in needs.values | needs.grads:
-        found = f"under {under[0]}, which carries a gradient" if under else "as a value or a gradient"
-        raise UsageError(f"{Site.PIXELS} was asked for {found}; it can be read as relevance under c21 and orig only")
+        form = f"under {under[0]}, which carries a gradient" if under else "as a value or a gradient"
+        raise UsageError(f"{Site.PIXELS} were requested {form}; they can only be read as relevance under c21 and orig")
     if embeddings is not None and any(site is Site.PIXELS for _, site in needs.relevance):
-        raise UsageError("relevance of pixels was asked for on other embeddings than the image has; leave out either")
+        raise UsageError("relevance of pixels was requested together with replaced embeddings; leave out one of them")
 
 
 _Tensors = dict[Site, tuple[Tensor, ...]]
 
 
-def _back(objective: Objective, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
-    """Gradients; under rules, relevance."""
+def _backward(objective: Objective, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
+    """Return gradients; under rules, relevance."""
     terms = objective.terms()
     if rules is None or rules.carries == "gradient" or len(terms) == 1:
         return _gradients(objective.scalar(logits), tensors, rules)
-    found = [(sign, _gradients(term.scalar(logits), tensors, rules)) for sign, term in terms]
+    signed = [(sign, _gradients(term.scalar(logits), tensors, rules)) for sign, term in terms]
     return {
         site: tuple(
-            torch.stack([sign * of_term[site][i] for sign, of_term in found]).sum(0) for i in range(len(tensors[site]))
+            torch.stack([sign * of_term[site][i] for sign, of_term in signed]).sum(0) for i in range(len(tensors[site]))
         )
         for site in tensors
     }
 
 
 def _gradients(target: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
-    """Of the sum over the batch: examples do not touch each other, so each gets its own gradient.
+    """Return gradients of the sum over the batch; examples are independent, so each gets its own gradient.
 
-    Under rules: relevance, none where nothing goes through.
+    Under rules, return relevance: 0 where none arrives.
     """
     flat = [tensor for group in tensors.values() for tensor in group]
     if not flat:
         return dict.fromkeys(tensors, ())
     if rules is not None:
-        # What rules take as given is no longer part of the graph.
+        # Tensors that rules treat as constants are no longer part of the graph.
         flat = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in flat]
     try:
-        found = torch.autograd.grad(target.sum(), flat, retain_graph=rules is not None, allow_unused=rules is not None)
+        grads = torch.autograd.grad(target.sum(), flat, retain_graph=rules is not None, allow_unused=rules is not None)
     except RuntimeError as error:
         raise UnsupportedModel(f"the logits do not depend on what was captured: {error}") from error
-    back = (torch.zeros_like(x) if grad is None else grad for x, grad in zip(flat, found, strict=True))
+    back = (torch.zeros_like(x) if grad is None else grad for x, grad in zip(flat, grads, strict=True))
     if rules is not None and rules.carries == "gradient":
         back = (x.detach() * grad for x, grad in zip(flat, back, strict=True))
     return {site: tuple(next(back) for _ in group) for site, group in tensors.items()}
@@ -280,7 +282,7 @@ def _gradients(target: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Ten
 
 @dataclass(frozen=True)
 class _Tidy:
-    """Sets to 0 what lies at padding, and gradients for attention that cannot be."""
+    """Sets tensors to 0 at padding, and attention gradients to 0 where the model cannot attend."""
 
     mask: Bool[Tensor, "batch token"]
     possible: tuple[Tensor | None, ...]

@@ -1,4 +1,4 @@
-"""Texts to model inputs: tokenizing, the rules for long texts, and padded batches."""
+"""Turn texts into model inputs: tokenizing, the rules for long texts, and padded batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from whichtoken.core.rows import Row
 from whichtoken.errors import BadInput
 from whichtoken.words import Span
 
-BUSY = 256  # tokens
+BUSY = 256  # tokens that keep the processor busy
 LongTexts = Literal["truncate", "window", "error"]
 
 
 @dataclass(frozen=True)
 class Document:
-    """One input, tokenized whole. The model sees windows of it: positions into the token fields."""
+    """One input, tokenized without truncation. The model reads `windows`: positions in the token fields."""
 
     texts: tuple[str, ...]
     tokens: tuple[str, ...]
@@ -33,26 +33,26 @@ class Document:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows, padded on the right; or images, whose tokens have no ids."""
+    """Rows padded on the right, or images, whose tokens have no ids."""
 
     ids: Int[Tensor, "batch token"]
     mask: Bool[Tensor, "batch token"]
     types: Int[Tensor, "batch token"]
     special: Bool[Tensor, "batch token"]
     pixels: Float[Tensor, "batch channel row column"] | None = None
-    grid: tuple[int, int] | None = None  # of the patches, which are an image's last tokens: rows, columns
+    grid: tuple[int, int] | None = None  # rows and columns of patches, the last tokens of an image
 
-    def copies(self, row: int, tokens: Int[Tensor, "n token"]) -> "Batch":
-        """One row again and again, each time with these of its tokens. Images stay whole: a hook cuts their patches."""
+    def repeat_row(self, row: int, tokens: Int[Tensor, "n token"]) -> "Batch":
+        """Repeat one row, each time with these of its tokens. Images stay whole: a hook removes their patches."""
         ids, mask, types, special = (x[row][tokens] for x in (self.ids, self.mask, self.types, self.special))
         pixels = None if self.pixels is None else self.pixels[row : row + 1].expand(len(tokens), -1, -1, -1)
         return Batch(ids, mask, types, special, pixels)
 
 
 def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first: int = 0) -> list[Document]:
-    """Tokenize whole; `fit` then chooses the windows. The tokenizer's own settings are restored.
+    """Tokenize without truncation; `fit` then chooses the windows. The tokenizer's own settings are restored.
 
-    `first`: what errors call the first of the texts.
+    `first` is the index of the first text in error messages.
     """
     backend = tokenizer.backend_tokenizer
     truncation, padding = backend.truncation, backend.padding
@@ -64,21 +64,21 @@ def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first
                 columns = [list(column) for column in zip(*(texts[number] for number in numbers), strict=True)]
                 encodings = tokenizer(*columns, truncation=False, padding=False, verbose=False).encodings
                 for number, encoding in zip(numbers, encodings, strict=True):
-                    documents[number] = _document(first + number, texts[number], encoding, fit)
+                    documents[number] = _make_document(first + number, texts[number], encoding, fit)
     finally:
         backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
         backend.no_padding() if padding is None else backend.enable_padding(**padding)
     return [documents[number] for number in range(len(texts))]
 
 
-def _document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit") -> Document:
+def _make_document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit") -> Document:
     sequences = tuple(encoding.sequence_ids)
     for sequence in range(len(texts)):
         if sequence not in sequences:
-            found = texts[sequence]
-            raise BadInput(f": the tokenizer finds no token in {found!r:.40}; remove it", index=number)
+            text = texts[sequence]
+            raise BadInput(f": the tokenizer finds no token in {text!r:.40}; remove it", index=number)
     windows = fit(number, sequences)
-    reached = {position for window in windows for position in window}
+    covered = {position for window in windows for position in window}
     return Document(
         texts=texts,
         tokens=tuple(encoding.tokens),
@@ -88,18 +88,18 @@ def _document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit") ->
         sequences=sequences,
         word_ids=tuple(None if s is None else w for s, w in zip(sequences, encoding.word_ids, strict=True)),
         windows=windows,
-        n_cut=len(sequences) - len(reached),
+        n_cut=len(sequences) - len(covered),
     )
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The rule for texts over the model's limit."""
+    """The rule for texts longer than the model's limit."""
 
-    limit: int  # tokens, specials included
+    limit: int  # tokens, including special tokens
     long: LongTexts
-    from_left: bool = False  # the tokenizer cuts at the start of a text
-    only: int | None = None  # the one text that may be cut: of a question its context
+    from_left: bool = False  # truncate at the start of a text
+    only: int | None = None  # index of the only text that may be cut (for questions, the context)
 
     def __call__(self, number: int, sequences: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
         special = [i for i, sequence in enumerate(sequences) if sequence is None]
@@ -129,12 +129,12 @@ class Fit:
             )
         others = [*special, *(i for text in texts if text is not texts[longer] for i in text)]
         last = counts[longer] - width
-        starts = [*range(0, last, max(1, width // 2)), last]  # each token but the outermost is seen about twice
+        starts = [*range(0, last, max(1, width // 2)), last]  # about two windows cover each token, except at the ends
         return tuple(tuple(sorted([*others, *texts[longer][start : start + width]])) for start in starts)
 
 
 def _longest_first(counts: Sequence[int], room: int) -> list[int]:
-    """How many tokens each text keeps when the longer is cut first, as tokenizers do by default."""
+    """Return how many tokens each text keeps if the longer one is cut first, the default of tokenizers."""
     if len(counts) == 1:
         return [room]
     shorter = min(*counts, room // 2)
@@ -150,40 +150,40 @@ def window_row(document: Document, window: Sequence[int]) -> Row:
 
 
 def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device, dtype: torch.dtype) -> Batch:
-    """`dtype`: of pixels; images in one batch have one size."""
+    """Pad rows to one batch. `dtype` is that of the pixels; images in one batch have the same size."""
     longest = max(map(len, rows))
 
-    def padded(values: Iterable[Sequence[int]], filler: int) -> Tensor:
+    def pad(values: Iterable[Sequence[int]], filler: int) -> Tensor:
         return torch.tensor([[*v, *[filler] * (longest - len(v))] for v in values], device=device)
 
     images = [row.image for row in rows if row.image is not None]
     return Batch(
-        ids=padded((row.ids for row in rows), pad_id),
-        mask=padded(([1] * len(row) for row in rows), 0).bool(),
-        types=padded((row.types for row in rows), 0),
-        special=padded((row.special for row in rows), 0).bool(),
+        ids=pad((row.ids for row in rows), pad_id),
+        mask=pad(([1] * len(row) for row in rows), 0).bool(),
+        types=pad((row.types for row in rows), 0),
+        special=pad((row.special for row in rows), 0).bool(),
         pixels=torch.stack([image.pixels for image in images]).to(device, dtype) if images else None,
         grid=images[0].grid if images else None,
     )
 
 
-def row_of(batch: Batch, row: int) -> Row:
-    """A row as it was before it was padded; of an image, without its pixels."""
+def extract_row(batch: Batch, row: int) -> Row:
+    """Return one row without its padding; for an image, without its pixels."""
     real = batch.mask[row]
     ids, types, special = (values[row][real].tolist() for values in (batch.ids, batch.types, batch.special))
     return Row(tuple(ids), tuple(types), tuple(special))
 
 
 def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[list[int]]:
-    """Indices in groups of similar length, such that `fits(rows, longest)`; one row is always taken.
+    """Yield indices in groups of similar length for which `fits(rows, longest)` holds, at least one row each.
 
-    A group that is large enough to keep the processor busy takes no longer rows: padding is computed like any token.
+    A group that already keeps the processor busy takes no longer rows, because padding costs as much as any token.
     """
     group: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         shortest = lengths[group[0]] if group else 0
-        padded = len(group) * shortest >= BUSY and lengths[index] > 1.1 * shortest
-        if group and (padded or not fits(len(group) + 1, lengths[index])):
+        too_long = len(group) * shortest >= BUSY and lengths[index] > 1.1 * shortest
+        if group and (too_long or not fits(len(group) + 1, lengths[index])):
             yield group
             group = []
         group.append(index)

@@ -1,4 +1,4 @@
-"""load: a model and its tokenizer or image processor from a folder, from the hub, or whichtoken's own."""
+"""Load a model and its tokenizer or image processor from a folder or from the hub, or load the default model."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from transformers.utils import logging
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
-from whichtoken.models.architectures import ARCHITECTURES, Architecture, head_named
+from whichtoken.models.architectures import ARCHITECTURES, Architecture, find_head
 from whichtoken.models.images import check_pillow
 from whichtoken.models.subject import Subject
 from whichtoken.references.library import ReferenceLibrary
@@ -23,9 +23,9 @@ from whichtoken.references.store import read as read_references
 
 DEFAULT = Path(__file__).parents[1] / "assets" / "default"
 DEFAULT_NAME = "whichtoken-default"
-DEFAULT_REFERENCES = "references"  # folder of its library, inside its own
-DEFAULT_HEADS = "heads.json"  # and the file of its head mask
-PROCESSOR = "preprocessor_config.json"  # how images are prepared
+DEFAULT_REFERENCES = "references"  # folder of its reference library, inside its own folder
+DEFAULT_HEADS = "heads.json"  # the file of its head mask
+PROCESSOR = "preprocessor_config.json"  # says how images are resized and normalised
 
 
 def load(
@@ -36,11 +36,11 @@ def load(
     references: ReferenceLibrary | str | Path | None = None,
     heads: HeadMask | str | Path | None = None,
 ) -> Subject:
-    """A model from a folder, or from the hub by name; in float32, also when it was stored in half precision. Its
-    configuration says whether it classifies texts or images, or answers questions.
+    """Load a model from a folder or from the hub; by default in float32, even if it is stored in half precision. Its
+    configuration decides whether it classifies texts or images, or answers questions.
 
-    Without a name: the model that comes with whichtoken, which tells positive from negative reviews, with its
-    references and heads. `references`: a reference library, or the folder of one. `heads`: a head mask, or its file.
+    Without a name, load whichtoken's default model, a sentiment classifier of reviews, with its references and heads.
+    `references`: a reference library, or its folder. `heads`: a head mask, or its file.
     """
     if name is None and revision is not None:
         raise BadSetting("revision", revision, "None for the model that comes with whichtoken, which has only one")
@@ -51,22 +51,21 @@ def load(
     means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
     if means_folder and not Path(name).is_dir():
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
-    library = (
-        read_references(references) if isinstance(references, str | Path) else references
-    )  # before a long download
+    # Read these first, before a long download.
+    library = read_references(references) if isinstance(references, str | Path) else references
     mask = read_heads(heads) if isinstance(heads, str | Path) else heads
-    head = head_named((), None)
+    head = find_head((), None)
     try:
-        with _without_loading_bar():
+        with _hide_loading_bar():
             config = AutoConfig.from_pretrained(name, revision=revision)
-            row = ARCHITECTURES.get(config.model_type)
-            head = head_named(config.architectures or (), row)
-            processor = _processor(name, revision, row)
+            architecture = ARCHITECTURES.get(config.model_type)
+            head = find_head(config.architectures or (), architecture)
+            processor = _load_processor(name, revision, architecture)
             loader = getattr(transformers, head.auto_class)
             model, report = loader.from_pretrained(name, revision=revision, dtype=dtype, output_loading_info=True)
     except UsageError:
         raise
-    except Exception as error:  # transformers, safetensors and tokenizers each raise their own
+    except Exception as error:  # transformers, safetensors and tokenizers raise exceptions of their own
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UsageError(f"cannot load {str(name)!r} as {head.what}: {reason}") from error
     if report["missing_keys"]:
@@ -77,16 +76,16 @@ def load(
     return Subject(model.eval(), processor, name=str(name), revision=commit or "", references=library, heads=mask)
 
 
-def _processor(name: str | Path, revision: str | None, row: Architecture | None) -> Any:
-    """What makes of texts, or of images, what the model reads."""
-    if row is None or row.reads == "tokens":
+def _load_processor(name: str | Path, revision: str | None, architecture: Architecture | None) -> Any:
+    """Load the tokenizer or image processor of a model."""
+    if architecture is None or architecture.reads == "tokens":
         return AutoTokenizer.from_pretrained(name, revision=revision)
     check_pillow()
     if Path(name).is_dir() and not (Path(name) / PROCESSOR).is_file():
         raise UsageError(
-            f"{name} is an image classifier without {PROCESSOR}, which says how images are resized and normalised; put "
-            "that of its training there (processor.save_pretrained), or use wt.Subject(model, None) with tensors that "
-            "are prepared"
+            f"{name} is an image classifier without {PROCESSOR}, which says how images are resized and normalised; "
+            "save the one used in training there (processor.save_pretrained), or use wt.Subject(model, None) with "
+            "prepared tensors"
         )
     return AutoImageProcessor.from_pretrained(name, revision=revision)
 
@@ -98,7 +97,7 @@ def load_default(
     references: ReferenceLibrary | str | Path | None = None,
     heads: HeadMask | str | Path | None = None,
 ) -> Subject:
-    """The default model, from where it is."""
+    """Load the default model from its folder."""
     subject = replace(load(folder, dtype=dtype), name=DEFAULT_NAME, revision=revision_of(folder))
     library = references if references is not None else folder / DEFAULT_REFERENCES
     mask = heads if heads is not None else folder / DEFAULT_HEADS
@@ -106,17 +105,17 @@ def load_default(
 
 
 def revision_of(folder: Path) -> str:
-    """Of the default model: a hash of its file, which does not change when transformers reads it differently."""
+    """Return the default model's revision: a hash of its weights file, whatever version of transformers reads it."""
     return f"sha256:{hashlib.sha256((folder / 'model.safetensors').read_bytes()).hexdigest()}"
 
 
 @contextmanager
-def _without_loading_bar() -> Iterator[None]:
-    """Transformers draws one for each file of weights, gone in a second; the hub's own bars stay."""
-    shown = logging.is_progress_bar_enabled()
+def _hide_loading_bar() -> Iterator[None]:
+    """Hide transformers' progress bar for each file of weights; the hub's download bars stay."""
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()

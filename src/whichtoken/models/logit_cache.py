@@ -1,4 +1,4 @@
-"""Logit cache: what objectives read from sequences, without gradients; each sequence is evaluated once."""
+"""Logit cache: what objectives read from the logits of a sequence; each sequence is evaluated once."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from whichtoken.models.subject import Subject
 
 @dataclass
 class EvaluationCount:
-    """How many sequences were asked for, and how many of them the model had to read."""
+    """How many sequences were requested, and how many of them the model had to evaluate."""
 
     asked: int = 0
     evaluated: int = 0
@@ -23,9 +23,9 @@ class EvaluationCount:
 
 @dataclass(frozen=True)
 class LogitCache:
-    """Shared by methods, classes, orders and metrics that ask about the same inputs. Make one for a few inputs.
+    """A cache shared by methods, classes, orders and metrics that evaluate the same inputs. Create one per few inputs.
 
-    Of each sequence it keeps what its objective reads, not its logits: a vocabulary for every token would not fit.
+    It stores only what the objective reads from each sequence, because all logits of every token may not fit in memory.
     """
 
     subject: Subject
@@ -33,17 +33,17 @@ class LogitCache:
     _known: dict[Hashable, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "subject", self.subject.twinned())
+        object.__setattr__(self, "subject", self.subject.with_twin())
 
     def probability(self, rows: Sequence[Row], objective: Objective) -> Tensor:
-        """Of each row, with `objective` resolved for as many rows."""
+        """Return the probability of each row; `objective` is resolved for as many rows."""
         if not rows:
-            return _wide(torch.empty(0, dtype=self.subject.model.dtype, device=self.subject.device))
+            return _widen(torch.empty(0, dtype=self.subject.model.dtype, device=self.subject.device))
         return objective.probability(torch.stack(self.read(rows, objective)))
 
     def read(self, rows: Sequence[Row], objective: Objective) -> list[Tensor]:
-        """In batches of similar length; half precision is widened, as it is too coarse for differences."""
-        rows = [row if len(row) else self.subject.nothing for row in rows]
+        """Return what the objective reads from each row; half precision is widened, as too coarse for differences."""
+        rows = [row if len(row) else self.subject.empty_row for row in rows]
         keys = [(row.key, objective.cache_key(i)) for i, row in enumerate(rows)]
         first: dict[Hashable, int] = {}
         for i, key in enumerate(keys):
@@ -52,15 +52,15 @@ class LogitCache:
         self.tally.asked += len(rows)
         self.tally.evaluated += len(new)
         for group in batches([len(rows[i]) for i in new], self.subject.fits):
-            places = [new[i] for i in group]
-            logits = self.subject.logits(self.subject.batch([rows[i] for i in places]))
+            indices = [new[i] for i in group]
+            logits = self.subject.logits(self.subject.batch([rows[i] for i in indices]))
             if not logits.isfinite().all():
                 raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with parts removed")
-            of_group = objective.rows(torch.tensor(places, device=logits.device))
-            read = of_group.read(_wide(logits))
-            self._known.update((keys[i], of_row) for i, of_row in zip(places, read, strict=True))
+            of_group = objective.rows(torch.tensor(indices, device=logits.device))
+            read = of_group.read(_widen(logits))
+            self._known.update((keys[i], of_row) for i, of_row in zip(indices, read, strict=True))
         return [self._known[key] for key in keys]
 
 
-def _wide(values: Tensor) -> Tensor:
+def _widen(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""The questions a method may ask about its batch after the pass: `Probe` of a real model."""
+"""The `Probe` of a real model: further evaluations that a method may request for its batch after the pass."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from whichtoken.core.trace import Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.models.capture import capture
-from whichtoken.models.encoding import Batch, batches, row_of
+from whichtoken.models.encoding import Batch, batches, extract_row
 from whichtoken.models.logit_cache import LogitCache
 from whichtoken.models.subject import Subject
 from whichtoken.references.library import ReferenceLibrary
@@ -24,95 +24,94 @@ from whichtoken.references.library import ReferenceLibrary
 
 @dataclass
 class Cost:
-    """How many sequences were asked about, as if nobody else had asked about them."""
+    """How many sequences were requested, including those that were already in the cache."""
 
     sequences: int = 0
 
 
 @dataclass(frozen=True)
 class ModelProbe:
-    """Bound to a batch and to what is explained of each of its rows."""
+    """A probe for one batch and the objective of each of its rows."""
 
     subject: Subject
     batch: Batch
     objective: Objective
     perturbation: Perturbation = field(default_factory=Delete)
-    cache: LogitCache | None = None  # to share with other probes; by default the probe's own
-    library_of: Callable[[Subject, Sequence[Any]], ReferenceLibrary] | None = None  # makes one of a method's own texts
+    cache: LogitCache | None = None  # shared with other probes; None: the probe's own
+    # Builds a library from a method's own texts.
+    library_of: Callable[[Subject, Sequence[Any]], ReferenceLibrary] | None = None
     cost: Cost = field(default_factory=Cost, init=False, repr=False, compare=False)
 
-    # Which sequence each pattern of each row leaves, worked out once.
-    _left_by: dict[tuple[int, bytes], Row] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # The sequence that remains of each row under each pattern, computed once.
+    _remaining: dict[tuple[int, bytes], Row] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "subject", self.subject.twinned())
+        object.__setattr__(self, "subject", self.subject.with_twin())
 
     @cached_property
-    def _own(self) -> LogitCache:
+    def _own_cache(self) -> LogitCache:
         return self.cache or LogitCache(self.subject)
 
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
-        """Each distinct remaining sequence is evaluated once, in batches of similar length, without gradients."""
+        """Evaluate each distinct remaining sequence once, in batches of similar length, without gradients."""
         if self.batch.pixels is not None:
-            raise UsageError("patches of an image cannot be deleted as tokens of a text can; use another method")
+            raise UsageError("patches of an image cannot be deleted like tokens of a text; use another method")
         patterns = patterns | self.objective.anchors(self.batch)[:, None]
-        asked = [self._asked(row, of_row) for row, of_row in enumerate(patterns)]
-        self.cost.sequences += sum(len(set(of_row)) for of_row in asked)
-        objective = self._repeated(patterns.shape[1])
+        sequences = [self._remove(row, of_row) for row, of_row in enumerate(patterns)]
+        self.cost.sequences += sum(len(set(of_row)) for of_row in sequences)
+        objective = self._repeat_objective(patterns.shape[1])
         if self.perturbation.shortens:
             kept = patterns | self.batch.special[:, None] | ~self.batch.mask[:, None]
             objective = objective.after_removal(kept.flatten(0, 1))
-        rows = [sequence for of_row in asked for sequence in of_row]
-        return self._own.probability(rows, objective).view(patterns.shape[:2])
+        rows = [sequence for of_row in sequences for sequence in of_row]
+        return self._own_cache.probability(rows, objective).view(patterns.shape[:2])
 
-    def _repeated(self, n: int) -> Objective:
-        """What is explained of each row, n times."""
+    def _repeat_objective(self, n: int) -> Objective:
+        """Return the objective with each row repeated n times."""
         return self.objective.rows(torch.arange(len(self.batch.ids), device=self.batch.ids.device).repeat_interleave(n))
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
-        """Each distinct pattern is evaluated once: tokens are cut out behind the embeddings, where these hold all that
-        the model knows of positions, and else hidden as keys. Special tokens and the one that is read out stay.
+        """Evaluate each distinct pattern once. Tokens are removed after the embeddings if only these encode positions,
+        and otherwise hidden as keys. Special tokens and the read-out token stay.
         """
         read = self.objective.anchors(self.batch) | (self.objective.readout(self.batch) == 1)
         kept = patterns | self.batch.special[:, None] | read[:, None]
         kept &= self.batch.mask[:, None]
-        found = [self._in_place(row, of_row) for row, of_row in enumerate(kept)]
-        return torch.stack(found)
+        return torch.stack([self._evaluate_in_place(row, of_row) for row, of_row in enumerate(kept)])
 
-    def _in_place(self, row: int, patterns: Bool[Tensor, "n token"]) -> Float[Tensor, " n"]:
-        distinct, places = torch.unique(patterns[:, self.batch.mask[row]], dim=0, return_inverse=True)
+    def _evaluate_in_place(self, row: int, patterns: Bool[Tensor, "n token"]) -> Float[Tensor, " n"]:
+        distinct, inverse = torch.unique(patterns[:, self.batch.mask[row]], dim=0, return_inverse=True)
         self.cost.sequences += len(distinct)
         cut = self.subject.architecture.positions_in_embeddings
         sizes = distinct.sum(-1) if cut else torch.full((len(distinct),), distinct.shape[1])
         dtype = torch.promote_types(self.subject.model.dtype, torch.float32)
-        answers = torch.empty(len(distinct), dtype=dtype, device=self.subject.device)
+        probabilities = torch.empty(len(distinct), dtype=dtype, device=self.subject.device)
         for size in sizes.unique().tolist():
             same = (sizes == size).nonzero()[:, 0]
             for group in batches([size] * len(same), self.subject.fits):
-                answers[same[group]] = self._probability(row, distinct[same[group]], cut)
-        return answers[places]
+                probabilities[same[group]] = self._probability(row, distinct[same[group]], cut)
+        return probabilities[inverse]
 
     def _probability(self, row: int, kept: Bool[Tensor, "n token"], cut: bool) -> Float[Tensor, " n"]:
-        """Of patterns of one row that keep equally many tokens (`cut`), or any number."""
+        """Return the probability of patterns of one row; with `cut`, all must keep the same number of tokens."""
         n = len(kept)
         real = self.batch.mask[row].nonzero()[:, 0].expand(n, -1)
         if cut:
             tokens = real[kept].view(n, -1)
-            logits = self.subject.logits(self.batch.copies(row, tokens), self._embeddings[row][tokens])
+            logits = self.subject.logits(self.batch.repeat_row(row, tokens), self._embeddings[row][tokens])
         else:
-            logits = self.subject.logits(replace(self.batch.copies(row, real), mask=kept))
+            logits = self.subject.logits(replace(self.batch.repeat_row(row, real), mask=kept))
         if not logits.isfinite().all():
-            raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with tokens taken out")
+            raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with tokens removed")
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         objective = self.objective.rows(torch.full((n,), row, device=kept.device))
         return probability_of(objective.after_removal(kept) if cut else objective, wide)
 
     @cached_property
     def _embeddings(self) -> Float[Tensor, "batch token dim"]:
-        return self._values(self.batch)
+        return self._embed(self.batch)
 
-    def _values(self, batch: Batch) -> Float[Tensor, "batch token dim"]:
-        """The embeddings of a batch."""
+    def _embed(self, batch: Batch) -> Float[Tensor, "batch token dim"]:
         trace = capture(self.subject, batch, lambda logits: self.objective, needs("embeddings"))
         return trace.value(Site.EMBEDDINGS)[0]
 
@@ -124,7 +123,7 @@ class ModelProbe:
         return mask
 
     def distinct(self, patterns: Bool[Tensor, "batch n token"]) -> Int[Tensor, " batch"]:
-        counts = [len(set(self._asked(row, of_row))) for row, of_row in enumerate(patterns)]
+        counts = [len(set(self._remove(row, of_row))) for row, of_row in enumerate(patterns)]
         return torch.tensor(counts, device=self.subject.device)
 
     def references(self, given: ReferenceLibrary | Sequence[Any] | None) -> ReferenceLibrary:
@@ -132,7 +131,7 @@ class ModelProbe:
         if library is None:
             raise NoReferences(self.subject.title)
         if not isinstance(library, ReferenceLibrary):
-            assert self.library_of is not None, "whoever lets methods bring texts says how a library is made of them"
+            assert self.library_of is not None, "a method with its own reference texts needs library_of"
             return self.library_of(self.subject, library)
         self.subject.check_library(library)
         return library
@@ -140,20 +139,20 @@ class ModelProbe:
     def blank(self, filler: Literal["pad", "mask"]) -> Float[Tensor, "batch token dim"]:
         token = self.subject.filler(filler)
         if token is None:
-            raise BadSetting("baseline", filler, f"another one, such as 'zero': there is no {filler} token")
+            raise BadSetting("baseline", filler, f"another value, such as 'zero': there is no {filler} token")
         kept = self.batch.special | ~self.batch.mask
-        return self._values(replace(self.batch, ids=torch.where(kept, self.batch.ids, token)))
+        return self._embed(replace(self.batch, ids=torch.where(kept, self.batch.ids, token)))
 
     def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
         self.cost.sequences += len(self.batch.ids)
         return capture(self.subject, self.batch, lambda logits: self.objective, needs, embeddings)
 
-    def _asked(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[Row]:
-        """What each pattern leaves; worked out once for each."""
-        whole, real = row_of(self.batch, row), self.batch.mask[row]
+    def _remove(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[Row]:
+        """Return the sequence that remains under each pattern."""
+        whole, real = extract_row(self.batch, row), self.batch.mask[row]
         kept = (patterns | self.batch.special[row])[:, real].cpu().numpy()
-        names = [(row, pattern.tobytes()) for pattern in kept]
-        for name, pattern in zip(names, kept, strict=True):
-            if name not in self._left_by:
-                self._left_by[name] = self.perturbation(whole, pattern)
-        return [self._left_by[name] for name in names]
+        keys = [(row, pattern.tobytes()) for pattern in kept]
+        for key, pattern in zip(keys, kept, strict=True):
+            if key not in self._remaining:
+                self._remaining[key] = self.perturbation(whole, pattern)
+        return [self._remaining[key] for key in keys]

@@ -1,4 +1,4 @@
-"""Subject: a model and its tokenizer, used as found and left as found."""
+"""Subject: a model with its tokenizer or image processor, both left as they were."""
 
 import hashlib
 import inspect
@@ -21,41 +21,41 @@ from whichtoken.data.examples import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
-from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, architecture_of, head_named
+from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
-from whichtoken.models.twin import twin_of
+from whichtoken.models.twin import make_twin
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
 TOKENS_PER_BATCH = 8192
 
-_tokenizing: WeakKeyDictionary[Any, Lock] = WeakKeyDictionary()  # of tokenizers
-_hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # what was hashed, and its hash
-_making_locks = Lock()
+_tokenizer_locks: WeakKeyDictionary[Any, Lock] = WeakKeyDictionary()
+_hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # state that was hashed, and its hash
+_creating_locks = Lock()
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model and its tokenizer or image processor. What the model is for, its task, follows from its class.
+    """A model and its tokenizer or image processor. The model's class determines its task.
 
-    Passes run on a twin of the model (`twinned`), so the model itself is never touched and may be called, or trained,
-    by other threads meanwhile.
+    Passes run on a twin of the model (`with_twin`), so the model itself is never modified, and other threads may call
+    or train it at the same time.
     """
 
     model: Any
     processor: Any  # a tokenizer or an image processor
     name: str = ""
-    revision: str = ""  # of the hub; without one, a hash of the weights stands for it
-    max_tokens: int | None = None  # a limit below the model's own
+    revision: str = ""  # commit on the hub; if empty, a hash of the weights is used
+    max_tokens: int | None = None  # a limit lower than the model's own
     references: ReferenceLibrary | None = None  # for methods that contrast with reference texts
-    heads: HeadMask | None = None  # for methods that propagate through chosen heads only
-    origin: Any = field(default=None, repr=False)  # of a twin: the user's model
+    heads: HeadMask | None = None  # for methods that propagate relevance through chosen heads only
+    origin: Any = field(default=None, repr=False)  # for a twin: the user's model
 
     def __post_init__(self) -> None:
         check_eval(self.model)
         if self.origin is not None:
-            return  # the rest was checked of the subject whose twin this is
+            return  # the other checks were made for the original subject
         if self.architecture.reads == "tokens":
             self._check_tokenizer()
         if self.references is not None:
@@ -65,13 +65,13 @@ class Subject:
 
     @property
     def tokenizer(self) -> Any:
-        """The processor of a model that reads texts."""
+        """The processor, if the model reads texts."""
         return self.processor
 
     def _check_tokenizer(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):
-            found = type(self.tokenizer).__name__
-            raise UsageError(f"{found} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
+            name = type(self.tokenizer).__name__
+            raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
         if self.architecture.positions_after_padding and self.model.config.pad_token_id is None:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
@@ -80,35 +80,33 @@ class Subject:
             raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
 
     def with_references(self, library: ReferenceLibrary | str | Path) -> "Subject":
-        """The same with a reference library, or with the one in a folder."""
+        """Return this subject with a reference library, given as such or as its folder."""
         return replace(self, references=read_references(library) if isinstance(library, str | Path) else library)
 
     def check_library(self, library: ReferenceLibrary) -> None:
-        """LibraryMismatch if it was made for another model."""
+        """Raise LibraryMismatch if the library was built for another model."""
         if not isinstance(library, ReferenceLibrary):
-            found = type(library).__name__
-            raise BadSetting(
-                "references", found, "a ReferenceLibrary: wt.references.build or wt.references.load make it"
-            )
+            allowed = "a ReferenceLibrary, from wt.references.build or wt.references.load"
+            raise BadSetting("references", type(library).__name__, allowed)
         library.check_model(self.title, self.fingerprint(), self.n_layers, len(self.labels))
 
     def with_heads(self, mask: HeadMask | str | Path) -> "Subject":
-        """The same with a head mask, or with the one in a file."""
+        """Return this subject with a head mask, given as such or as its file."""
         return replace(self, heads=read_heads(mask) if isinstance(mask, str | Path) else mask)
 
     def check_heads(self, mask: HeadMask) -> None:
-        """LibraryMismatch if it was made for another model."""
+        """Raise LibraryMismatch if the mask was built for another model."""
         if not isinstance(mask, HeadMask):
-            raise BadSetting("heads", type(mask).__name__, "a HeadMask: wt.heads.build or wt.heads.load make it")
+            raise BadSetting("heads", type(mask).__name__, "a HeadMask, from wt.heads.build or wt.heads.load")
         mask.check_model(self.title, self.fingerprint(), self.n_layers, self.n_heads)
 
     @cached_property
     def architecture(self) -> Architecture:
-        return architecture_of(self.model)
+        return find_architecture(self.model)
 
     @cached_property
     def head(self) -> Head:
-        return head_named([type(self.model).__name__], self.architecture)
+        return find_head([type(self.model).__name__], self.architecture)
 
     @cached_property
     def embeddings(self) -> nn.Module:
@@ -121,12 +119,12 @@ class Subject:
 
     @cached_property
     def blocks(self) -> tuple[nn.Module, ...]:
-        """Modules that are the model's blocks; ALBERT calls each of its own several times."""
+        """The modules that are the model's blocks; ALBERT calls each of them several times."""
         named = self.model.base_model.named_modules()
-        found = tuple(m for name, m in named if re.fullmatch(self.architecture.blocks, name))
-        if not found:
+        blocks = tuple(m for name, m in named if re.fullmatch(self.architecture.blocks, name))
+        if not blocks:
             raise UnsupportedModel(f"{type(self.model).__name__} has no blocks at {self.architecture.blocks!r}")
-        return found
+        return blocks
 
     @property
     def n_layers(self) -> int:
@@ -135,18 +133,18 @@ class Subject:
 
     @property
     def n_heads(self) -> int:
-        """Of one layer."""
+        """The number of attention heads in one layer."""
         return int(self.model.config.num_attention_heads)
 
     @property
     def labels(self) -> tuple[str, ...]:
         return self.head.labels(self.model.config)
 
-    def twinned(self) -> "Subject":
-        """The same on a twin of the model, which passes may hook and switch as they need; a twin stays itself."""
+    def with_twin(self) -> "Subject":
+        """Return this subject on a twin of the model, which passes may modify; a twin is returned as it is."""
         if self.origin is not None:
             return self
-        return replace(self, model=twin_of(self.model), revision=self.fingerprint(), origin=self.model)
+        return replace(self, model=make_twin(self.model), revision=self.fingerprint(), origin=self.model)
 
     @property
     def device(self) -> torch.device:
@@ -158,9 +156,9 @@ class Subject:
         return self.name or self.model.config._name_or_path or type(self.model).__name__
 
     def fingerprint(self) -> str:
-        """The hub's revision, or a hash of configuration and weights.
+        """Return the hub's revision, or a hash of configuration and weights.
 
-        Computed again when weights change, except behind autograd's back (`weight.data.mul_(2)`).
+        The hash is recomputed when weights change, except for changes hidden from autograd (`weight.data.mul_(2)`).
         """
         if self.revision:
             return self.revision
@@ -173,36 +171,36 @@ class Subject:
 
     @property
     def limit(self) -> int:
-        """The longest text, in tokens, special tokens included."""
+        """The maximum number of tokens, including special tokens."""
         return self.max_tokens or self._model_limit
 
     def filler(self, name: str) -> int | None:
-        """The id of the "mask" or "pad" token, which can stand in for others; None if there is none."""
-        known = getattr(self.tokenizer, f"{name}_token_id", None)
-        return self._pad_id if known is None and name == "pad" else known
+        """Return the id of the "mask" or "pad" token, which can replace others; None if there is none."""
+        token = getattr(self.tokenizer, f"{name}_token_id", None)
+        return self._pad_id if token is None and name == "pad" else token
 
     @property
-    def nothing(self) -> Row:
-        """What stands for an empty sequence, where the tokenizer adds no special tokens (GPT-2)."""
+    def empty_row(self) -> Row:
+        """The row for an empty sequence, if the tokenizer adds no special tokens (GPT-2)."""
         names = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
-        found = (getattr(self.tokenizer, name, None) for name in names)
-        return Row((next((token for token in found if token is not None), 0),), (0,), (True,))
+        tokens = (getattr(self.tokenizer, name, None) for name in names)
+        return Row((next((token for token in tokens if token is not None), 0),), (0,), (True,))
 
     @property
     def batches_of_one(self) -> bool:
-        """Transformers cannot find the last token of padded rows when the model names no padding token."""
+        """Whether rows must not be padded: without a padding token transformers cannot find their last token."""
         return self.head.pools and self._readout_kind is Readout.LAST and self._pad_id is None
 
     def encode(
         self, texts: Sequence[tuple[str, ...]], long: LongTexts = "truncate", first: int = 0, only: int | None = None
     ) -> list[Document]:
-        """Texts or pairs, tokenized. `first`: what errors call the first of them, where these are some of many.
-        `only`: which text of a pair may be cut, or read in windows; None: the longer one.
+        """Tokenize texts or pairs. `first` is the index of the first in error messages, if these are part of a longer
+        list. `only`: which text of a pair may be cut, or read in windows; None: the longer one.
         """
         checked = [check_texts(item, f"input {number}", number) for number, item in enumerate(texts, first)]
         from_left = getattr(self.tokenizer, "truncation_side", "right") == "left"
         fit = Fit(self.limit, long, from_left, only)
-        with _lock_of(self.tokenizer):  # tokenizing sets its truncation and padding for a moment
+        with _tokenizer_lock(self.tokenizer):  # tokenizing temporarily changes its truncation and padding
             return tokenize(self.tokenizer, checked, fit, first)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
@@ -210,26 +208,26 @@ class Subject:
         return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device, self.model.dtype)
 
     def image_row(self, pixels: Float[Tensor, "channel row column"]) -> Row:
-        """An image as the model reads it. Its tokens are those that every image has, then the patches."""
-        config, found = self.model.config, tuple(pixels.shape)
+        """Return the row of a prepared image: the tokens that every image has, then its patches."""
+        config, shape = self.model.config, tuple(pixels.shape)
         (rows, columns), patch = self.image_size, self.patch_size
         any_size = self.architecture.image_sizes == "any"
-        if any_size and len(found) == 3:  # what is asked for is then the next smaller multiple, one patch at least
-            rows, columns = (max(size // of * of, of) for size, of in zip(found[1:], patch, strict=True))
-        wanted = (config.num_channels, rows, columns)
-        if found != wanted:
-            other = f", or other multiples of its patches, {patch}" if any_size else ""
-            raise BadInput(f"an image of shape {found}; {self.title} reads {wanted}{other}")
+        if any_size and len(shape) == 3:  # round down to a multiple of the patch size, at least one patch
+            rows, columns = (max(size // of * of, of) for size, of in zip(shape[1:], patch, strict=True))
+        expected = (config.num_channels, rows, columns)
+        if shape != expected:
+            other = f", or other multiples of its patch size, {patch}" if any_size else ""
+            raise BadInput(f"an image of shape {shape}; {self.title} reads {expected}{other}")
         if rows % patch[0] or columns % patch[1]:
-            raise UnsupportedModel(f"{self.title}: patches of {patch} leave a rest of its images, {(rows, columns)}")
+            raise UnsupportedModel(f"{self.title}: patches of {patch} do not divide its images, {(rows, columns)}")
         grid = (rows // patch[0], columns // patch[1])
         n_prefix, n_patches = self.prefix.shape[1], grid[0] * grid[1]
-        nothing = (0,) * (n_prefix + n_patches)  # patches have no ids
-        return Row(nothing, nothing, (True,) * n_prefix + (False,) * n_patches, Image(pixels, grid))
+        zeros = (0,) * (n_prefix + n_patches)  # patches have no ids
+        return Row(zeros, zeros, (True,) * n_prefix + (False,) * n_patches, Image(pixels, grid))
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Rows and columns of pixels."""
+        """The number of rows and columns of pixels."""
         return _pair(self.model.config.image_size)
 
     @property
@@ -238,12 +236,12 @@ class Subject:
 
     @property
     def prefix(self) -> Float[Tensor, "1 token dim"]:
-        """What an image model puts before the patches, as it is before positions are added."""
+        """The tokens that an image model puts before the patches, without positions."""
         tokens = (getattr(self.embeddings, name, None) for name in PREFIXES)
         return torch.cat([token.detach() for token in tokens if token is not None], 1)
 
     def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
-        """Weights of the positions that a head which pools reads."""
+        """Return the weights of the positions that a pooling head reads."""
         dtype = self.model.dtype
         if self._readout_kind is Readout.MEAN:
             return batch.mask.to(dtype) / batch.mask.sum(-1, keepdim=True)
@@ -252,16 +250,16 @@ class Subject:
         position = torch.zeros(len(batch.ids), dtype=torch.long, device=self.device)
         if self._readout_kind is Readout.LAST:
             pad = self._pad_id
-            real = batch.mask if pad is None else batch.ids != pad  # by id: so the models do it
+            real = batch.mask if pad is None else batch.ids != pad  # by id, as the models do
             position = (torch.arange(batch.ids.shape[1], device=self.device) * real).argmax(-1)
-        one = nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
+        one_hot = nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
         if self._readout_kind is Readout.FIRST_AND_PATCHES:
             patches = (~batch.special).to(dtype)
-            return (one + patches / patches.sum(-1, keepdim=True)) / 2
-        return one
+            return (one_hot + patches / patches.sum(-1, keepdim=True)) / 2
+        return one_hot
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
-        """Logits, batch first; set gradients as wanted."""
+        """Return the logits, batch first; whether gradients are computed is up to the caller."""
         output = self.model(**self._inputs(batch), return_dict=True)
         return self.head.read(self.model, output, batch.mask)
 
@@ -274,14 +272,14 @@ class Subject:
         return {**inputs, **({"use_cache": False} if self._takes_cache else {})}
 
     def fits(self, rows: int, longest: int) -> bool:
-        """Whether a batch without gradients may be this large."""
+        """Return whether a batch without gradients may be this large."""
         return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and self.batches_of_one)
 
     def logits(
         self, batch: Batch, embeddings: Float[Tensor, "batch token dim"] | None = None
     ) -> Float[Tensor, "batch *label"]:
-        """Without gradients, and with fused attention where the model has it; on other embeddings, if given."""
-        twin = self.twinned()
+        """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
+        twin = self.with_twin()
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             use_attention(twin.model, "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention)
@@ -291,7 +289,7 @@ class Subject:
 
     @property
     def own_attention(self) -> str:
-        """The attention implementation that the user's model has."""
+        """The attention implementation of the user's model."""
         return str((self.model if self.origin is None else self.origin).config._attn_implementation)
 
     @cached_property
@@ -300,8 +298,8 @@ class Subject:
 
     @property
     def _pad_id(self) -> int | None:
-        """As the model names it; old configurations of Llama write -1 for none."""
-        pad: int | None = getattr(self.model.config, "pad_token_id", None)  # those of images name none
+        """The padding token of the model's configuration; old Llama configurations write -1 for none."""
+        pad: int | None = getattr(self.model.config, "pad_token_id", None)  # image configurations have none
         return None if pad is None or pad < 0 else pad
 
     @property
@@ -322,24 +320,25 @@ class Subject:
 
 
 def check_eval(model: nn.Module) -> None:
-    noisy = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
-    if noisy is not None:
-        raise UsageError(f"the model is in training mode (module {noisy}), so it answers at random; call model.eval()")
+    training = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
+    if training is not None:
+        problem = f"the model is in training mode (module {training}), so its output is random"
+        raise UsageError(f"{problem}; call model.eval()")
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    """Rows and columns, which a configuration writes once where they are equal."""
+    """Return rows and columns; a configuration holds one number if they are equal."""
     rows, columns = (size, size) if isinstance(size, int) else size
     return rows, columns
 
 
-def _lock_of(tokenizer: Any) -> Lock:
-    with _making_locks:
-        return _tokenizing.setdefault(tokenizer, Lock())
+def _tokenizer_lock(tokenizer: Any) -> Lock:
+    with _creating_locks:
+        return _tokenizer_locks.setdefault(tokenizer, Lock())
 
 
 def _config_text(model: Any) -> str:
-    """Without what changes when transformers is updated."""
+    """Return the configuration as text, without the version of transformers."""
     settings = model.config.to_diff_dict().items()
     return repr(sorted((key, value) for key, value in settings if key != "transformers_version"))
 

@@ -1,7 +1,7 @@
-"""The twin: a structural copy of a model that shares its weights.
+"""The twin of a model: a structural copy that shares its weights.
 
-Whatever a pass needs (hooks, another attention implementation, frozen parameters) is done to the twin. The user's model
-is never touched, so nothing has to be restored, and other threads may call or train it meanwhile.
+All changes that a pass needs (hooks, another attention implementation, frozen parameters) are made to the twin. The
+user's model is never modified, so nothing has to be restored, and other threads may call or train it at the same time.
 """
 
 import copy
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from whichtoken.errors import UnsupportedModel
 
 
-def twin_of(model: Any) -> Any:
-    """Modules and configuration are copied; parameters are frozen views of the same storage, buffers are shared.
+def make_twin(model: Any) -> Any:
+    """Copy modules and configuration; parameters become frozen views of the same storage, and buffers are shared.
 
-    It takes milliseconds and no memory, and follows weights that are updated in place. The user's hooks are shared, not
-    copied: a hook that is a method must reach the object that the user registered.
+    This takes milliseconds and almost no memory, and in-place updates of the weights take effect. The user's hooks are
+    shared, not copied, because a hook that is a method must reach the object that the user registered.
     """
     shared: dict[int, Any] = {}
     with torch.inference_mode(False):
@@ -33,8 +33,8 @@ def twin_of(model: Any) -> Any:
                     shared.update((id(hook), hook) for hook in value.values())
         try:
             return copy.deepcopy(model, shared)
-        except Exception as error:  # whatever a part of the model raises that cannot be copied
+        except Exception as error:  # any exception, from a part that cannot be copied
             raise UnsupportedModel(
-                f"{type(model).__name__} cannot be copied, which whichtoken does so as not to touch it: "
+                f"{type(model).__name__} cannot be copied, and whichtoken runs on a copy so as not to modify it: "
                 f"{type(error).__name__}: {error}; remove the part that cannot be copied (an open file, a lock)"
             ) from error

@@ -1,7 +1,7 @@
-"""Making reference libraries: scan a corpus for texts that hardly activate a class, then store their activations.
+"""Building reference libraries: scan a corpus for texts with a low class probability, then store their activations.
 
-The scan asks for probabilities only, with fused attention and no gradients, and remembers texts; the activations of the
-chosen few are captured at its end.
+The scan computes probabilities only, with fused attention and no gradients, and keeps texts; the activations of the
+selected texts are captured at the end.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from whichtoken.core.objectives import anything
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Needs, Site, View
-from whichtoken.data.examples import BUFFER, TextExample, count_examples, read_examples, shuffled
+from whichtoken.data.examples import BUFFER, TextExample, count_examples, read_examples, shuffle
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import batches, window_row
@@ -36,9 +36,9 @@ from whichtoken.tasks import Task, task_for
 
 TEXTS_AT_ONCE = 256
 
-SAMPLES_KEPT = 8  # libraries made of a method's texts that are remembered for each model
+LIBRARIES_CACHED = 8  # libraries built from a method's `references=texts`, cached per model
 
-_samples: WeakKeyDictionary[nn.Module, dict[str, ReferenceLibrary]] = WeakKeyDictionary()
+_cached_libraries: WeakKeyDictionary[nn.Module, dict[str, ReferenceLibrary]] = WeakKeyDictionary()
 
 
 def build(
@@ -50,11 +50,11 @@ def build(
     out: str | Path | None = None,
     **settings: Any,
 ) -> ReferenceLibrary:
-    """Scan a corpus and keep, for each class, the texts that activate it least.
+    """Scan a corpus and keep, for each class, the texts with the lowest probability of that class.
 
     `texts`: a csv, tsv, jsonl or parquet file, a Hugging Face dataset, or any iterable of texts, pairs or rows.
-    `labels`: as many labels, or the name of their column; in files and datasets `label` is found by itself.
-    `columns`: the column of the texts, or both of pairs. `out`: the folder to store the library in.
+    `labels`: one label per text, or the name of their column; in files and datasets the default is `label`.
+    `columns`: the column of the texts, or both columns of pairs. `out`: the folder to store the library in.
     `settings`: those of `whichtoken.references.Recipe`, and `preset="repo"` for the authors' choices.
     """
     if not isinstance(subject, Subject):
@@ -63,8 +63,8 @@ def build(
     if out is not None:
         check_folder(out)
     examples = read_examples(texts, labels, columns)
-    library = _library(subject.twinned(), recipe, examples, count_examples(texts))
-    if empty := [label for label, found in zip(library.labels, library.references, strict=True) if not found]:
+    library = _build_library(subject.with_twin(), recipe, examples, count_examples(texts))
+    if empty := [label for label, kept in zip(library.labels, library.references, strict=True) if not kept]:
         warnings.warn(f"no references for {', '.join(empty)}: nothing can be explained for that class", stacklevel=2)
     if out is not None:
         save(library, out)
@@ -72,7 +72,7 @@ def build(
 
 
 def load(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary:
-    """Read a stored library; LibraryMismatch if it was made for another model than `subject`."""
+    """Read a stored library; LibraryMismatch if it was built for another model than `subject`."""
     if subject is not None and not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a library of any model")
     library = read(folder)
@@ -81,40 +81,42 @@ def load(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary
     return library
 
 
-def library_of_texts(subject: Subject, given: Sequence[Any]) -> ReferenceLibrary:
-    """A library of these texts alone; remembered, so that the next batch need not make it again."""
-    texts = list(given)
-    about = [subject.fingerprint(), id(subject.processor), subject.max_tokens, texts]
-    key = hashlib.sha256(repr(about).encode()).hexdigest()
-    known = _samples.setdefault(subject.origin or subject.model, {})
-    library = known.pop(key, None) or _sample(subject, texts)
-    known[key] = library  # the latest used last
-    for old in list(known)[:-SAMPLES_KEPT]:
-        known.pop(old, None)
+def library_of_texts(subject: Subject, references: Sequence[Any]) -> ReferenceLibrary:
+    """Build a library of these texts; it is cached, so that the next batch does not build it again."""
+    texts = list(references)
+    contents = [subject.fingerprint(), id(subject.processor), subject.max_tokens, texts]
+    key = hashlib.sha256(repr(contents).encode()).hexdigest()
+    cached = _cached_libraries.setdefault(subject.origin or subject.model, {})
+    library = cached.pop(key, None) or _build_from_texts(subject, texts)
+    cached[key] = library  # most recently used last
+    for oldest in list(cached)[:-LIBRARIES_CACHED]:
+        cached.pop(oldest, None)
     return library
 
 
-def _sample(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrary:
-    """All of the texts that suit, however short: the caller has chosen them."""
+def _build_from_texts(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrary:
+    """Use every usable text, however short: the caller chose them."""
     wide = subject.model.dtype == torch.float64
     recipe = Recipe(
         scan="all", n=max(1, len(texts)), min_tokens=1, layers="all", dtype="float64" if wide else "float32"
     )
-    return _library(subject, recipe, read_examples(texts), len(texts))
+    return _build_library(subject, recipe, read_examples(texts), len(texts))
 
 
-def _library(subject: Subject, recipe: Recipe, examples: Iterable[TextExample], count: int | None) -> ReferenceLibrary:
+def _build_library(
+    subject: Subject, recipe: Recipe, examples: Iterable[TextExample], count: int | None
+) -> ReferenceLibrary:
     labels, task = range(len(subject.labels)), task_for(subject)
     sources = 1 if recipe.rule in ("random", "same-class") else max(1, len(labels) - 1)
-    scanned = replace(recipe, rule=task.reference_rule(recipe.rule))  # type: ignore[arg-type]  # tasks are above
-    shelves = [Shelf(label, scanned, sources) for label in labels]
+    scan_recipe = replace(recipe, rule=task.reference_rule(recipe.rule))  # type: ignore[arg-type]  # a str
+    shelves = [Shelf(label, scan_recipe, sources) for label in labels]
     counts = _scan(task, recipe, shelves, _Corpus(examples, count))
-    chosen = [shelf.chosen() for shelf in shelves]
+    selected = [shelf.choose() for shelf in shelves]
     _check_labels(subject, counts)
-    if not any(chosen):
+    if not any(selected):
         raise BadInput(
-            f"no text can serve as a reference: {counts['n_scanned']} texts, {counts['n_short']} shorter than "
-            f"min_tokens={recipe.min_tokens}, {counts['n_wrong']} classified wrongly; give more texts, or relax a rule"
+            f"no text can be used as a reference: {counts['n_scanned']} texts, {counts['n_short']} shorter than "
+            f"min_tokens={recipe.min_tokens}, {counts['n_wrong']} misclassified; give more texts, or relax a rule"
         )
     return ReferenceLibrary(
         model=subject.title,
@@ -124,9 +126,9 @@ def _library(subject: Subject, recipe: Recipe, examples: Iterable[TextExample], 
         layers=tuple(_layers(recipe, subject.n_layers)),
         recipe=recipe,
         references=tuple(
-            tuple(_reference(subject, recipe, c, label) for c in found) for label, found in enumerate(chosen)
+            tuple(_reference(subject, recipe, c, label) for c in group) for label, group in enumerate(selected)
         ),
-        packed=_activations(task, recipe, chosen),
+        packed=_capture_activations(task, recipe, selected),
         **counts,
     )
 
@@ -138,12 +140,12 @@ class _Corpus:
 
 
 def _scan(task: Task, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus) -> dict[str, int]:
-    """Offer text after text to every class, until the recipe says to stop."""
+    """Offer every text to every class until the recipe's `scan` stops; return the counts."""
     subject = task.subject
     counts = {"n_scanned": 0, "n_short": 0, "n_labelled": 0, "n_wrong": 0}
     limit = recipe.scan if isinstance(recipe.scan, int) else None
-    buffer = BUFFER if limit is None else min(BUFFER, 10 * limit)  # a short scan need not read far ahead
-    source = corpus.examples if recipe.seed is None else shuffled(corpus.examples, recipe.seed, buffer)
+    buffer = BUFFER if limit is None else min(BUFFER, 10 * limit)  # a short scan does not need to read far ahead
+    source = corpus.examples if recipe.seed is None else shuffle(corpus.examples, recipe.seed, buffer)
     checked = False
     total = corpus.count if limit is None else min(limit, corpus.count or limit)
     with tqdm(total=total, desc="scanning for references", unit=" texts", disable=None) as bar:
@@ -154,16 +156,16 @@ def _scan(task: Task, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus)
                 if candidate is None:
                     counts["n_short"] += 1
                     continue
-                if not checked:  # what would fail at the end fails at the start
-                    checked = bool(_hidden_states(subject, recipe, {candidate.number: candidate.row}))
-                right = _is_right(subject, example, candidate) if recipe.correct_only else None
-                counts["n_labelled"] += right is not None
-                if right is False:
+                if not checked:  # fail now rather than after the scan
+                    checked = bool(_capture_states(subject, recipe, {candidate.number: candidate.row}))
+                correct = _is_correct(subject, example, candidate) if recipe.correct_only else None
+                counts["n_labelled"] += correct is not None
+                if correct is False:
                     counts["n_wrong"] += 1
                     continue
                 for shelf in shelves:
                     shelf.offer(candidate)
-                if _enough(recipe, shelves, counts["n_scanned"]):
+                if _is_done(recipe, shelves, counts["n_scanned"]):
                     return counts
     return counts
 
@@ -173,14 +175,14 @@ def _chunks(examples: Iterator[TextExample]) -> Iterator[list[TextExample]]:
         yield chunk
 
 
-def _enough(recipe: Recipe, shelves: Sequence[Shelf], n_scanned: int) -> bool:
+def _is_done(recipe: Recipe, shelves: Sequence[Shelf], n_scanned: int) -> bool:
     if recipe.scan == "first-full":
-        return any(shelf.overfull for shelf in shelves)
-    return recipe.scan == "full" and all(shelf.full(n_scanned) for shelf in shelves)
+        return any(shelf.is_overfull for shelf in shelves)
+    return recipe.scan == "full" and all(shelf.is_full(n_scanned) for shelf in shelves)
 
 
-def _is_right(subject: Subject, example: TextExample, candidate: Candidate) -> bool | None:
-    """Whether the model is right about a text; None where that is not known, as in an unlabelled test set (-1)."""
+def _is_correct(subject: Subject, example: TextExample, candidate: Candidate) -> bool | None:
+    """Return whether the model classifies a text correctly; None if its label is unknown, as in a test set (-1)."""
     label: Any = example.label
     if isinstance(label, str):
         label = label.strip()
@@ -195,56 +197,56 @@ def _is_right(subject: Subject, example: TextExample, candidate: Candidate) -> b
     try:
         return label_index(label, subject.labels) == candidate.source
     except UsageError as error:
-        known = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
+        labels = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
         raise BadInput(
-            f"label {label!r} of {example.texts[0]!r:.40} is none of the model's: {known}; put it right, or ignore "
+            f"label {label!r} of {example.texts[0]!r:.40} is not a label of the model: {labels}; correct it, or ignore "
             "labels with correct_only=False"
         ) from error
 
 
 def _check_labels(subject: Subject, counts: dict[str, int]) -> None:
-    """A model that is wrong more often than chance has not learnt, or its labels have another order."""
+    """Raise BadInput if the model is worse than chance: it is untrained, or the labels are in another order."""
     chance = 1 - 1 / max(2, len(subject.labels))
     if counts["n_labelled"] >= 50 and counts["n_wrong"] > chance * counts["n_labelled"]:
-        known = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
+        labels = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
         raise BadInput(
-            f"the model is wrong about {counts['n_wrong']} of {counts['n_labelled']} texts; do their labels follow the "
-            f"model's order, {known}? If so, use correct_only=False"
+            f"the model misclassifies {counts['n_wrong']} of {counts['n_labelled']} texts; are their labels in the "
+            f"model's order, {labels}? If so, use correct_only=False"
         )
 
 
 def _candidates(task: Task, recipe: Recipe, examples: Sequence[TextExample], first: int) -> Iterator[Candidate | None]:
-    """In the order of the examples, None for those that are too short."""
+    """Yield a candidate per example, in order; None for texts that are too short."""
     rows = _rows(task, [example.texts for example in examples])
-    long = [i for i, row in enumerate(rows) if row is not None and len(row.ids) >= recipe.min_tokens]
-    probabilities = _probabilities(task, [row for i in long if (row := rows[i]) is not None])
-    known = dict(zip(long, probabilities, strict=True))
+    usable = [i for i, row in enumerate(rows) if row is not None and len(row.ids) >= recipe.min_tokens]
+    probabilities = _probabilities(task, [row for i in usable if (row := rows[i]) is not None])
+    by_example = dict(zip(usable, probabilities, strict=True))
     for i, (example, row) in enumerate(zip(examples, rows, strict=True)):
-        if row is None or i not in known:
+        if row is None or i not in by_example:
             yield None
         else:
-            p = known[i]
+            p = by_example[i]
             yield Candidate(0.0, first + i, example.texts, row, int(p.argmax()), tuple(p.tolist()))
 
 
 def _rows(task: Task, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
-    """Long texts are cut, as the model's own tokenizer would; None for a text without tokens."""
+    """Return one row per text, truncated to the model's limit; None for a text without tokens."""
     task.check_references(texts)
     try:
         documents = task.encode(texts, "truncate", 0)
-    except BadInput:  # one of them, which only asking for each alone can tell
+    except BadInput:  # one text is empty; encoding them one by one tells which
         return [None] if len(texts) == 1 else [row for item in texts for row in _rows(task, [item])]
     return [window_row(document, document.windows[0]) for document in documents]
 
 
 def _probabilities(task: Task, rows: Sequence[Row]) -> list[Tensor]:
-    subject, found = task.subject, dict[int, Tensor]()
+    subject, probabilities = task.subject, dict[int, Tensor]()
     for group in batches([len(row) for row in rows], subject.fits):
         p = task.class_probabilities(subject.logits(subject.batch([rows[i] for i in group])))
         if not p.isfinite().all():
-            raise NotFinite(f"{subject.title} gives NaN or infinite logits for a text of the corpus")
-        found.update(zip(group, p.cpu(), strict=True))
-    return [found[i] for i in range(len(rows))]
+            raise NotFinite(f"{subject.title} returns NaN or infinite logits for a text of the corpus")
+        probabilities.update(zip(group, p.cpu(), strict=True))
+    return [probabilities[i] for i in range(len(rows))]
 
 
 def _layers(recipe: Recipe, n_layers: int) -> range:
@@ -261,39 +263,43 @@ def _reference(subject: Subject, recipe: Recipe, candidate: Candidate, label: in
     )
 
 
-def _activations(task: Task, recipe: Recipe, chosen: Sequence[Sequence[Candidate]]) -> tuple[Packed | None, ...]:
-    """Of each chosen text once, also when it is a reference for several classes."""
+def _capture_activations(
+    task: Task, recipe: Recipe, selected: Sequence[Sequence[Candidate]]
+) -> tuple[Packed | None, ...]:
+    """Capture each selected text once, even if it is a reference for several classes."""
     subject = task.subject
-    rows = {c.number: c.row for found in chosen for c in found}
-    states = _hidden_states(subject, recipe, rows)
-    packed = tuple(_packed([states[c.number] for c in found], recipe) if found else None for found in chosen)
-    beside = [task.kept_beside([c.row for c in found]) if found else None for found in chosen]
-    return tuple(p and p.with_answers(answers) for p, answers in zip(packed, beside, strict=True))
+    rows = {c.number: c.row for group in selected for c in group}
+    states = _capture_states(subject, recipe, rows)
+    packed = tuple(_pack_states([states[c.number] for c in group], recipe) if group else None for group in selected)
+    extras = [task.reference_extras([c.row for c in group]) if group else None for group in selected]
+    return tuple(p and p.with_answers(answers) for p, answers in zip(packed, extras, strict=True))
 
 
-def _packed(states: Sequence[Tensor], recipe: Recipe) -> Packed:
+def _pack_states(states: Sequence[Tensor], recipe: Recipe) -> Packed:
     layers, _, width = states[0].shape
-    held = states[0].new_zeros(len(states), layers, max(state.shape[1] for state in states), width)
-    for place, state in zip(held, states, strict=True):
-        place[:, : state.shape[1]] = state
-    return pack(held, getattr(torch, recipe.dtype), recipe.compress)
+    padded = states[0].new_zeros(len(states), layers, max(state.shape[1] for state in states), width)
+    for target, state in zip(padded, states, strict=True):
+        target[:, : state.shape[1]] = state
+    return pack(padded, getattr(torch, recipe.dtype), recipe.compress)
 
 
-def _hidden_states(subject: Subject, recipe: Recipe, rows: dict[int, Row]) -> dict[int, Tensor]:
-    """By number of the text: layer token dim."""
+def _capture_states(subject: Subject, recipe: Recipe, rows: dict[int, Row]) -> dict[int, Tensor]:
+    """Return hidden states by text number: layer token dim."""
     numbers, layers = list(rows), _layers(recipe, subject.n_layers)
     largest = torch.finfo(torch.float32 if recipe.compress == "int8" else getattr(torch, recipe.dtype)).max
-    wanted = Needs(values=frozenset({Site.HIDDEN}), view=View(recipe.mask_special))
-    found: dict[int, Tensor] = {}
+    required = Needs(values=frozenset({Site.HIDDEN}), view=View(recipe.mask_special))
+    by_number: dict[int, Tensor] = {}
     lengths = [len(rows[number].ids) for number in numbers]
     with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=len(rows) == 1 or None) as bar:
         for group in batches(lengths, subject.fits):
             batch = subject.batch([rows[numbers[i]] for i in group])
-            trace = capture(subject, batch, anything, wanted)
+            trace = capture(subject, batch, anything, required)
             states = torch.stack(trace.value(Site.HIDDEN)[layers.start : layers.stop], 1).cpu()
             if not states.abs().max() <= largest:
-                reached = f"{float(states.abs().max()):.3g}"
-                raise BadSetting("dtype", recipe.dtype, f"wider: the activations of this model reach {reached}")
-            found.update((numbers[i], state[:, : lengths[i]]) for i, state in zip(group, states, strict=True))
+                maximum = f"{float(states.abs().max()):.3g}"
+                raise BadSetting(
+                    "dtype", recipe.dtype, f"wider, such as float32: this model's activations reach {maximum}"
+                )
+            by_number.update((numbers[i], state[:, : lengths[i]]) for i, state in zip(group, states, strict=True))
             bar.update(len(group))
-    return found
+    return by_number

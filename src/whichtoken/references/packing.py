@@ -1,4 +1,4 @@
-"""Packed: how a class's reference activations are held, whole or compressed, and how they are read back."""
+"""Packed: the stored reference activations of one class, optionally compressed, and how to read them back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ Activations = Float[Tensor, "reference layer token dim"]
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Tensors by role. Reading takes only what is asked for, so a memory-mapped file is not read whole.
+    """Tensors by role. Only the requested slices are read, so a memory-mapped file is not loaded whole.
 
-    "values", in floating point, or as int8 beside "scales" (one for each layer and dimension, because a few dimensions
-    of a Transformer are far larger than the rest).
-    Of questions also "answers": for each token the probability that an answer starts, and ends, there.
+    "values" are floating-point, or int8 with "scales" (one for each layer and dimension, because a few dimensions of a
+    Transformer are far larger than the rest).
+    For questions there are also "answers": for each token, the probabilities that an answer starts and ends there.
     """
 
     tensors: Mapping[str, Tensor]
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """References, layers, tokens."""
+        """Return the numbers of references, layers and tokens."""
         n_references, n_layers, n_tokens, _ = self.tensors["values"].shape
         return n_references, n_layers, n_tokens
 
@@ -34,7 +34,7 @@ class Packed:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
     def read(self, references: slice, layers: slice, n_tokens: int, like: Tensor) -> Activations:
-        """Cut, or padded with zeros, to `n_tokens`; in the dtype and on the device of `like`."""
+        """Return activations, truncated or zero-padded to `n_tokens`, with the dtype and device of `like`."""
         values = self.tensors["values"][references, layers, :n_tokens].to(like)
         if "scales" in self.tensors:
             values = values * self.tensors["scales"][layers].to(like)[:, None, :]
@@ -49,7 +49,7 @@ class Packed:
 
 
 def pack(activations: Activations, dtype: torch.dtype, compress: Compression) -> Packed:
-    """`activations` are 0 beyond the length of each reference."""
+    """Pack activations, which must be 0 beyond the length of each reference."""
     if compress == "none":
         return Packed({"values": activations.to(dtype).contiguous()})
     activations = activations.to(torch.promote_types(activations.dtype, torch.float32))  # for the arithmetic below

@@ -1,4 +1,4 @@
-"""Recipe: which texts of a corpus become references, and what of them is stored."""
+"""Recipe: which texts of a corpus become references, and what is stored of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ Compression = Literal["none", "int8"]
 class Recipe:
     """Settings of `references.build`; p is the probability of the class that the references are for.
 
-    `rule`: "gamma", texts with p < gamma, filled up with the lowest p when the corpus has fewer than `n`; "lowest", the
-    lowest p of what was scanned; two controls: "random", any texts, and "same-class", the highest p instead. With more
-    than two classes, the best of each source class take turns.
+    `rule`: "gamma", texts with p < gamma, filled up with the lowest p if the corpus has fewer than `n`; "lowest", the
+    lowest p of the scanned texts; and two controls: "random", any texts, and "same-class", the highest p. With more
+    than two classes, the best texts of each source class take turns.
     `scan`: "full", until every class has `n` references under gamma, balanced over their source classes, or ten times
-    as far as it took to have `n` (under "lowest": the whole corpus, because the lowest are only known at its end);
-    "all", the whole corpus; a number of texts; "first-full", until one class has had more than `n` candidates, as the
-    authors' code does. `seed` shuffles the corpus; None keeps its order.
-    `correct_only` leaves out texts that the model classifies wrongly, where labels are known.
-    `layers`: block inputs, block outputs or both, as the method reads them. `mask_special` hides special tokens in the
-    pass that makes the references. `compress`: "int8" halves the size of float16.
-    Of questions any pairs will do, as they come: that p < gamma, at the place of the explained answer, is seen to when
-    one is explained; the rules "lowest" and "random" then take all that reach that place.
+    as far as it took to find `n` (under "lowest": the whole corpus, because the lowest are only known at its end);
+    "all", the whole corpus; a number of texts; "first-full", until one class has had more than `n` candidates, as in
+    the authors' code. `seed` shuffles the corpus; None keeps its order.
+    `correct_only` skips texts that the model misclassifies, where labels are known.
+    `layers`: block inputs, block outputs or both, as the method reads them. `mask_special` masks special tokens in the
+    forward pass that computes the references. `compress`: "int8" halves the size of float16.
+    For questions, any pairs are stored, in scan order; p < gamma, at the position of the explained answer, is applied
+    at explanation time, and the rules "lowest" and "random" then use every reference that extends to that position.
     """
 
     rule: Rule = "gamma"
@@ -42,7 +42,7 @@ class Recipe:
     keep_text: bool = False
 
 
-# The authors' code: the first texts of the corpus, in order; 50 kept for each class.
+# As in the authors' code: the first texts of the corpus, in order, 50 for each class.
 PRESETS: Mapping[str, Mapping[str, object]] = {
     "repo": {"rule": "lowest", "n": 50, "scan": "first-full", "seed": None, "dtype": "float32"},
 }

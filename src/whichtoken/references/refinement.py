@@ -1,7 +1,7 @@
-"""Refinement: which of several maps of one text delete best, and their mean.
+"""Refinement: average those of several maps of a text that have the best deletion curves.
 
-Each map ranks the tokens; the highest are deleted, ever more of them; the mean drop of the probability is the map's
-score, and the maps that reach a threshold are averaged. A method that does this has tuned on the deletion curve.
+Each map ranks the tokens; the highest-ranked are deleted in steps; the mean drop in probability is the map's score, and
+the maps that reach a threshold are averaged. A method that does this is tuned on the deletion curve.
 """
 
 from collections.abc import Mapping
@@ -22,22 +22,22 @@ THRESHOLD_ALLOWED = {"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 't
 
 @dataclass(frozen=True)
 class Refinement:
-    """Settings, documented where methods offer them (docs/methods.md)."""
+    """Settings of the refinement; docs/methods.md documents them for each method."""
 
     steps: Steps
-    steps_of: Literal["content", "all"]  # of which tokens the steps are shares
+    steps_of: Literal["content", "all"]  # the tokens that the steps are shares of
     threshold: float | str
     keep_last_token: bool
-    fallback: Literal["best", "all"]  # which maps stand in when none reaches the threshold
+    fallback: Literal["best", "all"]  # which maps are used if none reaches the threshold
 
 
 @dataclass(frozen=True)
 class Maps:
-    """Several maps for each text; texts may have different numbers of them."""
+    """Several maps for each text, padded to the largest number of maps."""
 
     values: Float[Tensor, "batch map token"]
     real: Bool[Tensor, "batch map"]  # False at padding
-    scaled: bool  # each to 0..1, and what they are combined to
+    scaled: bool  # scale each map, and their mean, to 0..1
 
 
 Details = tuple[Mapping[str, object], ...]
@@ -46,22 +46,22 @@ Details = tuple[Mapping[str, object], ...]
 @dataclass(frozen=True)
 class Combined:
     scores: Float[Tensor, "batch token"]
-    shares: Float[Tensor, "batch map"]  # of each map in the mean
+    shares: Float[Tensor, "batch map"]  # weight of each map in the mean
     details: Details  # for each text, how the maps were chosen
 
 
 def combine(maps: Maps, trace: Trace, probe: Probe, how: Refinement | None) -> Combined:
-    """The mean of the maps that delete best (None: of all)."""
+    """Return the mean of the maps that survive the refinement `how` (None: of all maps)."""
     values = minmax_maps(maps.values, trace.mask) if maps.scaled else maps.values
     kept, details = maps.real, tuple[Mapping[str, object], ...]({} for _ in maps.real)
     if how is not None:
-        kept, details = _survivors(values, maps.real, trace, probe, how)
+        kept, details = _select_survivors(values, maps.real, trace, probe, how)
     mean = torch.einsum("bmt,bm->bt", values, kept.to(values.dtype)) / kept.sum(-1, keepdim=True)
     scores = minmax_maps(mean[:, None], trace.mask)[:, 0] if maps.scaled else mean
     return Combined(scores, kept.to(values.dtype) / kept.sum(-1, keepdim=True), details)
 
 
-def _survivors(
+def _select_survivors(
     maps: Float[Tensor, "batch map token"], real: Bool[Tensor, "batch map"], trace: Trace, probe: Probe, how: Refinement
 ) -> tuple[Bool[Tensor, "batch map"], Details]:
     counts = _counts(trace, how)
@@ -69,15 +69,15 @@ def _survivors(
     deleted = (ranks[:, :, None, :] < counts[:, None, :, None]) & real[:, :, None, None]
     everything = torch.ones_like(deleted[:, :1, 0])
     patterns = torch.cat([everything, ~deleted.flatten(1, 2)], 1)
-    p, taken = probe.keep(patterns).to(torch.float64), counts > 0
-    lost = (p[:, :1] - p[:, 1:]).view(deleted.shape[:3]) * taken[:, None]
-    drops = lost.sum(-1) / taken.sum(-1, keepdim=True).clamp(min=1)
+    p, counted = probe.keep(patterns).to(torch.float64), counts > 0
+    lost = (p[:, :1] - p[:, 1:]).view(deleted.shape[:3]) * counted[:, None]
+    drops = lost.sum(-1) / counted.sum(-1, keepdim=True).clamp(min=1)
     threshold = _threshold(drops, real, how.threshold)
-    slack = _rounding(maps)  # a drop that misses the threshold by rounding alone has reached it
+    slack = _rounding(maps)  # a drop that misses the threshold only by rounding counts as reaching it
     reached = (drops >= threshold[:, None] - slack) & real
     fell_back = ~reached.any(-1)
     best = drops.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
-    instead = real & (drops >= best - slack) if how.fallback == "best" else real
+    fallback = real & (drops >= best - slack) if how.fallback == "best" else real
     evaluations = probe.distinct(patterns).tolist()
     details = tuple(
         {
@@ -89,22 +89,22 @@ def _survivors(
         }
         for row in range(len(maps))
     )
-    return torch.where(fell_back[:, None], instead, reached), details
+    return torch.where(fell_back[:, None], fallback, reached), details
 
 
 def _ranks(
     maps: Float[Tensor, "batch map token"], trace: Trace, keep_last_token: bool
 ) -> Int[Tensor, "batch map token"]:
-    """When each token is deleted: 0 first, and for those that never are, more than any count."""
-    # Scores that differ by rounding alone are ties, first come first: a decoder gives exactly 0 to every token of a
-    # beginning that text and reference share.
+    """Return each token's deletion rank, 0 first; tokens that are never deleted rank beyond any count."""
+    # Scores that differ only by rounding are ties, broken by position: in a decoder, every token of a prefix that text
+    # and reference share scores exactly 0.
     grain = _rounding(maps) * maps.abs().amax(-1, keepdim=True)
     coarse = (maps / grain.clamp(min=torch.finfo(maps.dtype).tiny)).round()
     padding = ~trace.mask[:, None, :]
     order = coarse.masked_fill(padding, -torch.inf).argsort(dim=-1, descending=True, stable=True)
     content = (trace.mask & ~trace.special)[:, None, :].expand_as(maps)
     takes_turn = content.gather(-1, order)
-    if keep_last_token:  # the authors' code never looks at the last of the order, be it a word or a special token
+    if keep_last_token:  # the authors' code never deletes the last-ranked token, whether word or special token
         takes_turn = takes_turn & (torch.arange(maps.shape[-1], device=maps.device) < trace.lengths[:, None, None] - 1)
     turn = takes_turn.cumsum(-1) - 1
     never = torch.full_like(turn, maps.shape[-1] + 1)
@@ -112,12 +112,12 @@ def _ranks(
 
 
 def _rounding(maps: Tensor) -> float:
-    """Relative differences that batch size and attention backend can make."""
+    """Return the relative difference that batch size and attention backend can cause."""
     return 32 * torch.finfo(maps.dtype).eps
 
 
 def _counts(trace: Trace, settings: Refinement) -> Int[Tensor, "batch step"]:
-    """How many tokens each step deletes; a step that repeats the one before it deletes 0 and does not count."""
+    """Return how many tokens each step deletes; a step that repeats the previous one is set to 0 and not counted."""
     content = (trace.mask & ~trace.special).sum(-1)
     totals = trace.lengths if settings.steps_of == "all" else content
     if settings.steps == "each":
@@ -141,7 +141,7 @@ def _threshold(
     if rule.startswith("top-"):
         k = min(int(rule.removeprefix("top-")), drops.shape[1])
         highest = drops.masked_fill(~real, -torch.inf).topk(k, -1).values
-        return highest.masked_fill(highest.isinf(), torch.inf).amin(-1)  # fewer than k maps: the lowest there is
+        return highest.masked_fill(highest.isinf(), torch.inf).amin(-1)  # with fewer than k maps, the lowest drop
     n = real.sum(-1, keepdim=True)
     mean = (drops * real).sum(-1, keepdim=True) / n
     variance = ((drops - mean).square() * real).sum(-1, keepdim=True) / n

@@ -1,4 +1,4 @@
-"""Reference libraries as folders: activations in safetensors, memory-mapped on reading, and JSON beside them."""
+"""Reference libraries as folders: memory-mapped activations in safetensors, and a JSON description."""
 
 import hashlib
 import json
@@ -17,55 +17,55 @@ from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.packing import Packed
 
-SCHEMA = 1  # raised when a field changes its meaning
+SCHEMA = 1  # increased when the meaning of a field changes
 DESCRIPTION, ACTIVATIONS = "references.json", "activations.safetensors"
 DESCRIBED = {name: hint for name, hint in get_type_hints(ReferenceLibrary).items() if name != "packed"}
-# What the description holds: all fields but the activations, and their hash.
+# The description: all fields except the activations, and the hash of the activations.
 _Description: Any = make_dataclass("ReferenceLibrary", [("activations_blake2b", str), *DESCRIBED.items()])
 
 
 def save(library: ReferenceLibrary, folder: str | Path) -> None:
-    """Written beside `folder` under another name, then renamed: a half-written library is never seen.
+    """Write a library under a temporary name, then rename it, so that no partial library is ever visible.
 
-    A library that is there already is replaced; killed between the two renames, there is none.
+    An existing library is replaced; if the process is killed between the two renames, neither exists.
     """
     if not isinstance(library, ReferenceLibrary):
         raise BadSetting("library", type(library).__name__, "a ReferenceLibrary; the folder comes second")
-    with write_folder(check_folder(folder)) as beside:
-        _write(library, beside)
+    with write_folder(check_folder(folder)) as temporary:
+        _write(library, temporary)
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Raise before long work what would fail after it: nothing but a library may be replaced."""
+    """Raise early what would fail after a long build; only a reference library may be replaced."""
     if not isinstance(folder, str | Path):
         raise BadSetting("folder", folder, "a path")
-    target = Path(folder).expanduser().resolve()  # a link stays a link
+    target = Path(folder).expanduser().resolve()  # so that a symbolic link is kept
     if target.exists() and not (target / DESCRIPTION).is_file():
         raise UsageError(f"{target} exists and is not a reference library; choose another folder, or remove it")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {target.parent}: {error.strerror}") from error
+        raise UsageError(f"cannot create the folder {target.parent}: {error.strerror}") from error
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write in {target.parent}; choose another folder")
     return target
 
 
 def read(folder: str | Path) -> ReferenceLibrary:
-    """Any library, whatever its model; `references.load` also checks that it fits."""
+    """Read a library of any model; `references.load` also checks the model."""
     if not isinstance(folder, str | Path):
         raise BadSetting("folder", type(folder).__name__, "the path of a stored reference library")
     path = Path(folder).expanduser()
     if not (path / DESCRIPTION).is_file():
         raise BadArtifact(f"{path} is not a reference library: it has no {DESCRIPTION}")
-    found = read_json(path / DESCRIPTION)
+    document = read_json(path / DESCRIPTION)
     try:
-        described = decode_record(_Description, found, SCHEMA)
+        description = decode_record(_Description, document, SCHEMA)
     except BadArtifact as error:
         raise BadArtifact(f"{path / DESCRIPTION}: {error}") from error
-    tensors = _tensors(path / ACTIVATIONS, described.activations_blake2b)
-    packed = tuple(_packed(tensors, label) for label in range(len(described.references)))
-    library = ReferenceLibrary(**{name: getattr(described, name) for name in DESCRIBED}, packed=packed)
+    tensors = _read_tensors(path / ACTIVATIONS, description.activations_blake2b)
+    packed = tuple(_packed_activations(tensors, label) for label in range(len(description.references)))
+    library = ReferenceLibrary(**{name: getattr(description, name) for name in DESCRIBED}, packed=packed)
     _check_shapes(path, library)
     return library
 
@@ -77,25 +77,27 @@ def _write(library: ReferenceLibrary, folder: Path) -> None:
         for role, tensor in (packed.tensors if packed is not None else {}).items()
     }
     save_file(tensors, folder / ACTIVATIONS)
-    described = {name: getattr(library, name) for name in DESCRIBED}
-    described["recipe"] = asdict(library.recipe)
-    described["references"] = [[asdict(r) for r in found] for found in library.references]
-    written = {
+    fields = {name: getattr(library, name) for name in DESCRIBED}
+    fields["recipe"] = asdict(library.recipe)
+    fields["references"] = [[asdict(r) for r in references] for references in library.references]
+    document = {
         "record": "ReferenceLibrary",
         "schema": SCHEMA,
         "activations_blake2b": _hash(folder / ACTIVATIONS),
-        **described,
+        **fields,
     }
-    text = json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1)
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
     (folder / DESCRIPTION).write_text(text, encoding="utf-8")
 
 
-def _tensors(path: Path, expected: str) -> dict[str, Tensor]:
+def _read_tensors(path: Path, expected: str) -> dict[str, Tensor]:
     if not path.is_file():
         raise BadArtifact(f"{path} is missing; build the library again")
     try:
         if _hash(path) != expected:
-            raise BadArtifact(f"{path} is damaged: its hash is not the one in {DESCRIPTION}; build the library again")
+            raise BadArtifact(
+                f"{path} is damaged: its hash differs from the one in {DESCRIPTION}; build the library again"
+            )
         return dict(load_file(path))
     except (SafetensorError, OSError) as error:
         raise BadArtifact(f"{path} cannot be read: {error}") from error
@@ -106,22 +108,24 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def _packed(tensors: dict[str, Tensor], label: int) -> Packed | None:
-    mine = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == str(label)}
-    if mine and "values" not in mine:
-        raise BadArtifact(f"activations of class {label} are {', '.join(mine)}; expected values")
-    return Packed(mine) if mine else None
+def _packed_activations(tensors: dict[str, Tensor], label: int) -> Packed | None:
+    by_role = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == str(label)}
+    if by_role and "values" not in by_role:
+        raise BadArtifact(f"activations of class {label} have {', '.join(by_role)}, but no values")
+    return Packed(by_role) if by_role else None
 
 
 def _check_shapes(path: Path, library: ReferenceLibrary) -> None:
-    for label, (found, packed) in enumerate(zip(library.references, library.packed, strict=True)):
-        if (packed is None) != (not found):
+    for label, (references, packed) in enumerate(zip(library.references, library.packed, strict=True)):
+        if (packed is None) != (not references):
             raise BadArtifact(
-                f"{path}: {len(found)} references of class {label}, but activations: {packed is not None}"
+                f"{path}: {len(references)} references of class {label}, but activations: {packed is not None}"
             )
         if packed is not None:
-            wanted = (len(found), len(library.layers), max(r.n_tokens for r in found))
-            if packed.shape != wanted:
-                raise BadArtifact(f"{path}: activations of class {label} have shape {packed.shape}, expected {wanted}")
+            expected = (len(references), len(library.layers), max(r.n_tokens for r in references))
+            if packed.shape != expected:
+                raise BadArtifact(
+                    f"{path}: activations of class {label} have shape {packed.shape}, expected {expected}"
+                )
     if len(library.labels) != len(library.references):
         raise BadArtifact(f"{path}: {len(library.labels)} labels, {len(library.references)} lists of references")

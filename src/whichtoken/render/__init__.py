@@ -1,1 +1,1 @@
-"""Pictures of results: terminal, HTML, LaTeX, figures. They read attributions and know nothing of models."""
+"""Results as terminal output, HTML, LaTeX and figures. Renders plain records and never imports models."""

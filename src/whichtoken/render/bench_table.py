@@ -1,4 +1,4 @@
-"""The table of a benchmark as text: what terminal, Markdown and page have in common. No torch."""
+"""A benchmark table as text, shared by terminal, Markdown and report. No torch."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,15 +18,15 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class CellText:
-    """A cell as text. Where nothing was measured, the mean is a dash and all else is empty."""
+    """A cell as text. If nothing was measured, the mean is a dash and the other fields are empty."""
 
     mean: str = DASH
     interval: str = ""
-    about: str = ""  # number of texts or questions, and p
-    value: float | None = None  # to sort by
-    best: bool = False  # of its column
+    about: str = ""  # number of inputs, and p
+    value: float | None = None  # sort key
+    best: bool = False  # the best of its column
     close: bool = False  # not significantly worse than the best
-    flattered: bool = False  # the method was tuned on what this column measures
+    flattered: bool = False  # the method was tuned on the metric of this column
 
 
 def head(table: BenchTable) -> list[str]:
@@ -42,10 +42,10 @@ def name_of(line: Line) -> str:
 
 
 def rows(table: BenchTable, short: bool = False) -> list[list[str]]:
-    """A name and a text for each column; `short`: without intervals."""
+    """Return a name and one text per column for each line. `short`: without intervals."""
     names = map(name_of, table.lines)
     return [
-        [name, *(text_of(entry, short) for entry in found)] for name, found in zip(names, entries(table), strict=True)
+        [name, *(text_of(entry, short) for entry in line)] for name, line in zip(names, entries(table), strict=True)
     ]
 
 
@@ -55,15 +55,15 @@ def text_of(entry: CellText, short: bool = False) -> str:
 
 
 def entries(table: BenchTable) -> list[list[CellText]]:
-    """line column"""
+    """Return the cells as [line][column]."""
     by_column = [list(_column_entries(column, table.lines, visible(table.unit))) for column in table.columns]
-    return [[found[number] for found in by_column] for number in range(len(table.lines))]
+    return [[column[number] for column in by_column] for number in range(len(table.lines))]
 
 
 def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterator[CellText]:
     cells = [line.cells[column.name] for line in lines if column.name in line.cells]
     finite = [cell.mean for cell in cells if isfinite(cell.mean)]
-    decimals, tested = _decimals(finite), bool(column.better) and _tested(column, lines)
+    decimals, tested = _decimals(finite), bool(column.better) and _is_tested(column, lines)
     best = (max if column.better == "higher" else min)(finite, default=None) if column.better else None
     for line in lines:
         cell = line.cells.get(column.name)
@@ -77,18 +77,18 @@ def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterato
             about=_about(cell, unit),
             value=cell.mean,
             best=cell.mean == best,
-            # Without any test there is no mark: it would say of the others that they are significantly worse.
+            # No mark without a test: it would imply that the other methods are significantly worse.
             close=tested and (cell.mean == best if cell.p is None else cell.p >= SIGNIFICANT),
             flattered=column.flattered and line.tuned_on_deletion,
         )
 
 
-def _tested(column: Column, lines: Sequence[Line]) -> bool:
+def _is_tested(column: Column, lines: Sequence[Line]) -> bool:
     return any(column.name in line.cells and line.cells[column.name].p is not None for line in lines)
 
 
 def _decimals(means: Sequence[float]) -> int:
-    """One number for a column, so that its points stand below one another."""
+    """Return the same number of decimals for a whole column, so that the points line up."""
     largest = max(map(abs, means), default=0.0)
     return 0 if largest >= 10_000 else 1 if largest >= 100 else 5 if 0 < largest < 0.01 else 3
 
@@ -99,33 +99,33 @@ def _about(cell: Estimate, unit: str) -> str:
 
 
 def legend(table: BenchTable) -> list[str]:
-    """What the marks in this table mean."""
+    """Return the meaning of the marks in this table."""
     judged = [column for column in table.columns if column.better]
     directions = {column.better for column in judged}
     flattered = any(column.flattered for column in table.columns)
-    found = [f"[low, high]: 95 % bootstrap interval over {visible(table.unit)}s"]
+    lines = [f"[low, high]: 95 % bootstrap interval over {visible(table.unit)}s"]
     if directions:
-        found.append(", ".join(f"{ARROWS[way]} {way} is better" for way in sorted(directions)))
-        found.append(f"bold: the best of its column; {MARK} not significantly worse than that (p ≥ {SIGNIFICANT})")
-        if not all(_tested(column, table.lines) for column in judged):
-            found.append(f"columns without {MARK} were not tested")
+        lines.append(", ".join(f"{ARROWS[way]} {way} is better" for way in sorted(directions)))
+        lines.append(f"bold: best of its column; {MARK} not significantly worse than the best (p ≥ {SIGNIFICANT})")
+        if not all(_is_tested(column, table.lines) for column in judged):
+            lines.append(f"columns without {MARK} were not tested")
     if any(line.tuned_on_deletion for line in table.lines):
-        found.append(f"{STAR} tuned on the deletion curve before it answered")
+        lines.append(f"{STAR} tuned on the deletion curve")
         if flattered:
-            found.append(f"{DAGGER} measures what tuned methods ({STAR}) were tuned on, so these scores flatter them")
+            lines.append(f"{DAGGER} tuned methods ({STAR}) were tuned on this metric, which flatters them")
     elif flattered:
-        found.append(f"{DAGGER} would flatter methods that search; this table has none")
-    return found
+        lines.append(f"{DAGGER} would flatter tuned methods; this table has none")
+    return lines
 
 
 def markdown(table: BenchTable) -> str:
-    """A section for GitHub: facts, table, what its marks and columns mean, notes."""
+    """Return a section of GitHub Markdown: facts, table, legend, column descriptions and notes."""
     body = zip(table.lines, entries(table), strict=True)
-    lines = [_line([_escaped(title) for title in head(table)]), _line(["---", *("---:" for _ in table.columns)])]
-    lines += [_line([_escaped(name_of(line)), *map(_marked, found)]) for line, found in body]
+    lines = [_line([_escape(title) for title in head(table)]), _line(["---", *("---:" for _ in table.columns)])]
+    lines += [_line([_escape(name_of(line)), *map(_mark_best, cells)]) for line, cells in body]
     abouts = [f"{title_of(column)}: {visible(column.about)}" for column in table.columns]
     parts = [
-        f"## {_escaped(table.title)}",
+        f"## {_escape(table.title)}",
         _list([f"{name}: {value}" for name, value in table.facts]),
         "\n".join(lines),
         _list(legend(table)),
@@ -136,18 +136,18 @@ def markdown(table: BenchTable) -> str:
 
 
 def _list(texts: Sequence[str]) -> str:
-    return "\n".join(f"- {_escaped(text)}" for text in texts)
+    return "\n".join(f"- {_escape(text)}" for text in texts)
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _marked(entry: CellText) -> str:
+def _mark_best(entry: CellText) -> str:
     return text_of(replace(entry, mean=f"**{entry.mean}**") if entry.best else entry)
 
 
-def _escaped(text: str) -> str:
-    """Entities where a backslash is not read by all: HTML, formulas, and what would end a cell."""
+def _escape(text: str) -> str:
+    """Escape Markdown; use entities where not every parser accepts a backslash: HTML, formulas and cell ends."""
     text = re.sub(r"[\\`*_\[\]~#]", r"\\\g<0>", visible(text))
-    return re.sub(r"[&<>|$]", lambda found: f"&#{ord(found[0])};", text)
+    return re.sub(r"[&<>|$]", lambda match: f"&#{ord(match[0])};", text)

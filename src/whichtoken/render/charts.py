@@ -1,4 +1,4 @@
-"""Matplotlib figures of a benchmark: curves, ablations, and how far methods agree."""
+"""Matplotlib figures of a benchmark: curves, ablations, and agreement between methods."""
 
 import re
 from collections import Counter
@@ -9,13 +9,13 @@ from typing import Any
 
 from whichtoken.errors import UnknownName, UsageError
 from whichtoken.render.bench_table import ARROWS, STAR, name_of
-from whichtoken.render.figures import checked, empty_figure, for_and_against, rgb_of, written
+from whichtoken.render.figures import check_figure_path, empty_figure, rgb_of, save_figure, signed_colour_map
 from whichtoken.render.palette import WHITE, Colour, ink, step_of
 from whichtoken.render.rows import visible
 from whichtoken.tables import Agreement, BenchTable, Estimate, Line, Trend
 
-PROMINENT = 6  # methods drawn strongly: more are not followed by eye
-# Okabe and Ito's, without black and the yellow that white paper swallows.
+PROMINENT = 6  # methods in full colour: the eye cannot follow more
+# The palette of Okabe and Ito, without black, and without yellow, which is invisible on white.
 COLOURS: tuple[Colour, ...] = (
     (0, 114, 178),
     (213, 94, 0),
@@ -24,11 +24,11 @@ COLOURS: tuple[Colour, ...] = (
     (230, 159, 0),
     (86, 180, 233),
 )
-MARKERS = "os^DvPX<>*phd"  # 13, which shares no factor with 6: 78 lines get different pairs of colour and marker
+MARKERS = "os^DvPX<>*phd"  # 13 is coprime to 6 colours, so 78 lines get distinct pairs
 GREYS: tuple[Colour, ...] = ((90, 90, 90), (140, 140, 140))
 QUANTITIES = {"aopc": "mean drop of the probability", "log-odds": "mean of ln(p / p0)"}
 ORDERS = {"morf": "MoRF", "lerf": "LeRF"}
-LONGEST = 36  # characters of a name
+LONGEST = 36  # maximum length of a name
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,25 @@ class Stroke:
 
 
 def curves(table: BenchTable, path: str | Path) -> Path:
-    """A panel for each trend; tuned methods dashed, controls grey and dotted, all but the first six pale."""
-    where = checked(path)
-    return written(curves_figure(table), where)
+    """Draw one panel per trend: tuned methods dashed, controls grey and dotted, all except the first six pale."""
+    where = check_figure_path(path)
+    return save_figure(curves_figure(table), where)
 
 
 def variants(table: BenchTable, column: str, path: str | Path) -> Path:
-    """For ablations: one column, mean and interval of each line; a number axis where all names end in `=number`."""
-    where = checked(path)
-    return written(variants_figure(table, column), where)
+    """Draw one column of an ablation with intervals; on a numeric axis if all names end in `=number`."""
+    where = check_figure_path(path)
+    return save_figure(variants_figure(table, column), where)
 
 
 def agreement(agreement: Agreement, path: str | Path) -> Path:
-    """A heat map with numbers, method by method."""
-    where = checked(path)
-    return written(agreement_figure(agreement), where)
+    """Draw a heat map with numbers, method by method."""
+    where = check_figure_path(path)
+    return save_figure(agreement_figure(agreement), where)
 
 
 def curves_figure(table: BenchTable) -> Any:
-    """`figures.drawn` makes bytes of it."""
+    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
     if not table.trends:
         raise UsageError("this table has no curves: none of its metrics removes tokens step by step")
     orders = list(dict.fromkeys(trend.order for trend in table.trends))
@@ -70,7 +70,7 @@ def curves_figure(table: BenchTable) -> Any:
     figure.set_layout_engine("constrained")
     grid = figure.subplots(len(heights), len(orders), squeeze=False)
     for axes in grid.flat:
-        axes.set_visible(False)  # until a trend belongs there
+        axes.set_visible(False)  # until a trend is drawn in it
     strokes = strokes_of(table.lines)
     for trend, kind in zip(table.trends, kinds, strict=True):
         axes = grid[heights.index(kind)][orders.index(trend.order)]
@@ -84,31 +84,31 @@ def curves_figure(table: BenchTable) -> Any:
 
 
 def _kinds(trends: Sequence[Trend]) -> list[tuple[str, str, int]]:
-    """The row of each trend: metric, perturbation, and which of those with the same order (other steps) it is."""
-    found: list[tuple[str, str, int]] = []
-    seen = Counter[tuple[str, str, str]]()
+    """Return the row of panels of each trend: metric, perturbation, and a count for trends that differ only in grid."""
+    kinds: list[tuple[str, str, int]] = []
+    counts = Counter[tuple[str, str, str]]()
     for trend in trends:
         key = (trend.metric, trend.perturbation, trend.order)
-        found.append((trend.metric, trend.perturbation, seen[key]))
-        seen[key] += 1
-    return found
+        kinds.append((trend.metric, trend.perturbation, counts[key]))
+        counts[key] += 1
+    return kinds
 
 
 def strokes_of(lines: Sequence[Line]) -> dict[str, Stroke]:
-    """By method, for lines of which the best come first."""
-    found: dict[str, Stroke] = {}
+    """Return the stroke of each method. `lines`: best first."""
+    strokes: dict[str, Stroke] = {}
     for number, line in enumerate(line for line in lines if not line.control):
         prominent = number < PROMINENT
         colour = COLOURS[number % len(COLOURS)]
-        found[line.method] = Stroke(
+        strokes[line.method] = Stroke(
             colour if prominent else _pale(colour),
             MARKERS[number % len(MARKERS)],
             "--" if line.tuned_on_deletion else "-",
             prominent,
         )
     for number, line in enumerate(line for line in lines if line.control):
-        found[line.method] = Stroke(GREYS[number % 2], MARKERS[number % len(MARKERS)], ":", False)
-    return found
+        strokes[line.method] = Stroke(GREYS[number % 2], MARKERS[number % len(MARKERS)], ":", False)
+    return strokes
 
 
 def _pale(colour: Colour) -> Colour:
@@ -153,19 +153,19 @@ def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> N
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **_line_style(strokes[line.method])) for line in lines]
-    made = figure.legend(
+    legend = figure.legend(
         handles, ["-"] * len(lines), loc="outside right upper", frameon=False, fontsize=8, handlelength=3.2
     )
-    for text, line in zip(made.get_texts(), lines, strict=True):
+    for text, line in zip(legend.get_texts(), lines, strict=True):
         text.set_parse_math(False)
-        text.set_text(_short(name_of(line)))  # only now: a legend leaves out names that begin with _
+        text.set_text(_short(name_of(line)))  # set afterwards: matplotlib drops legend names that start with _
     if any(line.tuned_on_deletion for line in lines):
-        made.set_title(f"{STAR} tuned on deletion (dashed)", prop={"size": 8})
+        legend.set_title(f"{STAR} tuned on deletion (dashed)", prop={"size": 8})
 
 
 def variants_figure(table: BenchTable, column: str) -> Any:
-    """`figures.drawn` makes bytes of it."""
-    columns = {found.name: found for found in table.columns}
+    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
+    columns = {known.name: known for known in table.columns}
     if column not in columns:
         raise UnknownName("column", column, columns)
     lines = [line for line in table.lines if column in line.cells]
@@ -193,25 +193,23 @@ def variants_figure(table: BenchTable, column: str) -> Any:
     axes.set_axisbelow(True)
     _plain(axes)
     if columns[column].flattered and any(line.tuned_on_deletion for line in lines):
-        said = f"{STAR} tuned on this very measure, which flatters them"
-        axes.annotate(said, (0, 1), xycoords="axes fraction", fontsize=7, color="0.35", va="top")
+        note = f"{STAR} tuned on this metric, which flatters them"
+        axes.annotate(note, (0, 1), xycoords="axes fraction", fontsize=7, color="0.35", va="top")
     return figure
 
 
 def _numbers(names: Sequence[str]) -> tuple[str, list[float]]:
-    """What all names set, and to which numbers; nothing unless it is one setting in all."""
-    found = [re.fullmatch(r"(.+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\)?", name) for name in names]
-    settings = {match[1] for match in found if match}
-    if len(settings) != 1 or not all(found):
+    """Return the setting that all names share and its values; empty unless all names set the same one."""
+    matches = [re.fullmatch(r"(.+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\)?", name) for name in names]
+    settings = {match[1] for match in matches if match}
+    if len(settings) != 1 or not all(matches):
         return "", []
-    return settings.pop().replace("(", ": "), [float(match[2]) for match in found if match]
+    return settings.pop().replace("(", ": "), [float(match[2]) for match in matches if match]
 
 
 def _number_axis(axes: Any, numbers: Sequence[float]) -> None:
     positive = [number for number in numbers if number > 0]
-    if (
-        positive and numbers[0] >= 0 and numbers[-1] >= 30 * positive[0]
-    ):  # 1, 2, 4 .. 128: would be on top of each other
+    if positive and numbers[0] >= 0 and numbers[-1] >= 30 * positive[0]:  # ticks 1, 2, 4 .. 128 would overlap
         axes.set_xscale("symlog", linthresh=positive[0])
     if len(numbers) <= 12:
         axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
@@ -220,7 +218,7 @@ def _number_axis(axes: Any, numbers: Sequence[float]) -> None:
 
 def _bars(axes: Any, places: Sequence[float], cells: Sequence[Estimate], line: str) -> None:
     means = [cell.mean for cell in cells]
-    # A bootstrap interval need not hold the mean, and matplotlib refuses negative lengths.
+    # A bootstrap interval need not contain the mean, and matplotlib rejects negative lengths.
     below = [max(0.0, cell.mean - cell.low) for cell in cells]
     above = [max(0.0, cell.high - cell.mean) for cell in cells]
     colour = rgb_of(COLOURS[0])
@@ -228,11 +226,11 @@ def _bars(axes: Any, places: Sequence[float], cells: Sequence[Estimate], line: s
 
 
 def agreement_figure(agreement: Agreement) -> Any:
-    """`figures.drawn` makes bytes of it."""
+    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
     names, count = [_short(visible(name)) for name in agreement.methods], len(agreement.methods)
     figure = empty_figure(2.2 + 0.42 * count, 1.6 + 0.42 * count)
     axes = figure.add_subplot()
-    image = axes.imshow(agreement.tau, for_and_against(), vmin=-1, vmax=1)
+    image = axes.imshow(agreement.tau, signed_colour_map(), vmin=-1, vmax=1)
     axes.set_xticks(range(count), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=8, parse_math=False)
     axes.set_yticks(range(count), names, fontsize=8, parse_math=False)
     axes.tick_params(length=0)

@@ -1,4 +1,4 @@
-"""What pictures of head masks show: a kind for each head, and what the corpus said of relations. No torch."""
+"""The content of head-mask pictures: the kind of each head, and the statistics of relations. No torch."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from whichtoken.render.palette import Colour
 from whichtoken.render.rows import visible
 
-if TYPE_CHECKING:  # the package imports numpy, and `whichtoken --help` need not wait for that
+if TYPE_CHECKING:  # the package imports numpy, which would slow down `whichtoken --help`
     from whichtoken.heads.mask import HeadMask
 
 
@@ -15,11 +15,11 @@ class Kind(StrEnum):
     SYNTACTIC = "syntactic"
     POSITIONAL = "positional"
     BOTH = "both"
-    ADDED = "added"  # with no measured reason
+    ADDED = "added"  # without a measured reason
 
 
 LETTERS = {Kind.NEITHER: "·", Kind.SYNTACTIC: "S", Kind.POSITIONAL: "P", Kind.BOTH: "B", Kind.ADDED: "A"}
-# Okabe and Ito's, which colour-blind people tell apart.
+# The palette of Okabe and Ito, safe for colour-blind readers.
 COLOURS: dict[Kind, Colour] = {
     Kind.NEITHER: (232, 232, 232),
     Kind.SYNTACTIC: (0, 114, 178),
@@ -30,7 +30,7 @@ COLOURS: dict[Kind, Colour] = {
 
 
 def kinds(mask: "HeadMask") -> list[list[Kind]]:
-    """layer head"""
+    """Return the kinds as [layer][head]."""
     grids = zip(mask.syntactic, mask.positional, mask.added, strict=True)
     return [[_kind(*marks) for marks in zip(*rows, strict=True)] for rows in grids]
 
@@ -41,30 +41,30 @@ def _kind(syntactic: int, positional: int, added: bool) -> Kind:
     return Kind.ADDED if added else Kind.NEITHER
 
 
-def present(mask: "HeadMask") -> list[Kind]:
-    """What a legend has to say: the paper's four, and `added` where there is that."""
-    found = {kind for row in kinds(mask) for kind in row}
-    return [kind for kind in Kind if kind is not Kind.ADDED or kind in found]
+def legend_kinds(mask: "HeadMask") -> list[Kind]:
+    """Return the kinds of a legend: the paper's four, and `added` if present."""
+    present = {kind for row in kinds(mask) for kind in row}
+    return [kind for kind in Kind if kind is not Kind.ADDED or kind in present]
 
 
 def title(mask: "HeadMask", between: str = " ") -> str:
-    """`between` its two halves."""
+    """Return the title; `between` separates its two halves."""
     total = sum(len(row) for row in mask.syntactic)
-    made = "" if mask.origin == "measured" else f", {mask.origin}"
+    origin = "" if mask.origin == "measured" else f", {mask.origin}"
     reasons = f"{mask.n_syntactic} syntactic, {mask.n_positional} positional"
-    return f"{visible(mask.model)}: {mask.n_selected} of {total} heads{between}({reasons}){visible(made)}"
+    return f"{visible(mask.model)}: {mask.n_selected} of {total} heads{between}({reasons}){visible(origin)}"
 
 
 def corpus_line(mask: "HeadMask") -> str:
-    """What was read."""
-    found = mask.statistics
-    if found is None:
+    """Describe the corpus in one line."""
+    counts = mask.statistics
+    if counts is None:
         return "not measured on a corpus"
-    cut = f", {found.n_cut} cut at the model's limit" if found.n_cut else ""
-    empty = f", {found.n_empty} without tokens left out" if found.n_empty else ""
+    cut = f", {counts.n_cut} cut at the model's limit" if counts.n_cut else ""
+    empty = f", {counts.n_empty} without tokens left out" if counts.n_empty else ""
     return visible(
-        f"{found.corpus}: {found.n_sentences:,} sentences{cut}{empty}; {found.n_words:,} words, of which "
-        f"{found.n_unaligned:,} have no token of their own; {found.n_tokens:,} tokens"
+        f"{counts.corpus}: {counts.n_sentences:,} sentences{cut}{empty}; {counts.n_words:,} words, "
+        f"{counts.n_unaligned:,} of them without a token of their own; {counts.n_tokens:,} tokens"
     )
 
 
@@ -73,7 +73,7 @@ REASONS = ("head", "points to", "share", "needed")
 
 
 def relation_rows(mask: "HeadMask") -> list[tuple[str, ...]]:
-    """Under the titles RELATIONS."""
+    """Return the rows under the column titles RELATIONS."""
     if mask.statistics is None:
         return []
     rule = mask.rule
@@ -91,13 +91,13 @@ def relation_rows(mask: "HeadMask") -> list[tuple[str, ...]]:
 
 
 def reason_rows(mask: "HeadMask") -> list[tuple[str, ...]]:
-    """Under the titles REASONS."""
+    """Return the rows under the column titles REASONS."""
     return [
-        (place(one.layer, one.head), visible(one.what), f"{one.share:.3f}", f"> {one.needed:.3f}")
-        for one in mask.reasons()
+        (place(reason.layer, reason.head), visible(reason.what), f"{reason.share:.3f}", f"> {reason.needed:.3f}")
+        for reason in mask.reasons()
     ]
 
 
 def place(layer: int, head: int) -> str:
-    """Counted from 1, as the axes are."""
+    """Name a head, counted from 1 as on the axes."""
     return f"block {layer + 1}, head {head + 1}"

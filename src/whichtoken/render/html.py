@@ -1,7 +1,7 @@
-"""Results as HTML: a fragment for notebooks, or one self-contained page that loads nothing and runs nothing.
+"""Results as HTML: a fragment for notebooks, or one self-contained page without scripts or external resources.
 
-Texts, labels and tokens are escaped by jinja2; the page's policy allows its own style sheet, by hash, no script, and of
-pictures only those that are part of it.
+Texts, labels and tokens are escaped by jinja2; the content security policy allows the page's own style sheet, by hash,
+embedded images, and no scripts.
 """
 
 import base64
@@ -26,29 +26,29 @@ def to_html(
     differences: bool = False,
     numbers: bool = False,
 ) -> str:
-    """A page of results, also written to `path` if there is one.
+    """Return a page of results, and write it to `path` if given.
 
     `results`: what `explain` returns, or some of it. `level`: "word" or "token". `differences`: also the first method
-    minus each other one. `numbers`: beside the words; without them, hovering shows a word's score.
+    minus each other method. `numbers`: print shares next to the words; hovering always shows the score.
     """
-    made = page(results, Look(level, differences, numbers))
+    source = page(results, Look(level, differences, numbers))
     if path is not None:
-        write_whole(path, made)
-    return made
+        write_whole(path, source)
+    return source
 
 
 def page(results: Results, look: Look) -> str:
-    return _rendered("page.html", results, look)
+    return _render("page.html", results, look)
 
 
 def fragment(results: Results) -> str:
-    """For a notebook's cell."""
-    return _rendered("fragment.html", results, Look())
+    """Return HTML for a notebook cell."""
+    return _render("fragment.html", results, Look())
 
 
-def _rendered(template: str, results: Results, look: Look) -> str:
-    found = environment().get_template(template).render(panels=panels(results, look), look=look, style=style_sheet())
-    return str(found)
+def _render(template: str, results: Results, look: Look) -> str:
+    chosen = environment().get_template(template)
+    return str(chosen.render(panels=panels(results, look), look=look, style=style_sheet()))
 
 
 def class_of(share: float) -> str:
@@ -58,17 +58,16 @@ def class_of(share: float) -> str:
 
 @cache
 def style_sheet() -> str:
-    return own("style.css") + shade_rules()
+    return read_template("style.css") + shade_rules()
 
 
-def own(name: str) -> str:
-    """The text of a file of whichtoken's own."""
+def read_template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 @cache
 def shade_rules() -> str:
-    """For the classes of `class_of`."""
+    """Return the CSS rules for the classes of `class_of`."""
     rules = [
         f".whichtoken .{side}{step}{{background:{_rgb(shade(sign * step))};color:{_rgb(ink(sign * step))}}}"
         for side, sign in (("f", 1), ("a", -1))
@@ -79,25 +78,25 @@ def shade_rules() -> str:
 
 @cache
 def environment() -> Any:
-    """Of all pages: everything is escaped but whichtoken's own style sheets and scripts."""
+    """Return the jinja2 environment; it escapes everything except whichtoken's own style sheets and scripts."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    made = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["shade"] = class_of
-    made.filters["own_style"] = Markup  # for whichtoken's own style sheet, and nothing else
-    made.filters["own_script"] = Markup  # likewise
-    made.filters["visible"] = visible
-    made.filters["hash"] = _hash
-    made.filters["overlay"] = overlay_png
-    made.filters["plain"] = plain_png
-    return made
+    jinja.filters["shade"] = class_of
+    jinja.filters["own_style"] = Markup  # only for whichtoken's own style sheets
+    jinja.filters["own_script"] = Markup  # only for whichtoken's own scripts
+    jinja.filters["visible"] = visible
+    jinja.filters["hash"] = _hash
+    jinja.filters["overlay"] = overlay_png
+    jinja.filters["plain"] = plain_png
+    return jinja
 
 
 def _hash(source: str) -> str:

@@ -1,4 +1,4 @@
-"""Results as LaTeX: words in coloured boxes, for a paper. No torch."""
+"""Results as LaTeX: words in coloured boxes. No torch."""
 
 from whichtoken.errors import UsageError
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
@@ -19,7 +19,7 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    "-": r"{-}",  # no ligatures: -- would become a dash
+    "-": r"{-}",  # prevents ligatures: -- would become a dash
     "`": r"{`}",
     "'": r"{'}",
     "\N{MINUS SIGN}": r"\ensuremath{-}",
@@ -30,15 +30,15 @@ _HEAD = r"% needs \usepackage{array,xcolor} and \usepackage[T1]{fontenc}; other 
 
 
 def to_latex(results: Results, *, level: Level = "word", differences: bool = False, numbers: bool = False) -> str:
-    """A fragment to put into a document: for each text a table of methods."""
+    """Return a LaTeX fragment with one table of methods per text."""
     return document(results, Look(level, differences, numbers))
 
 
 def document(results: Results, look: Look) -> str:
-    found = panels(results, look)
-    if any(panel.picture is not None for panel in found):
-        raise UsageError("LaTeX shows words; of images write a figure (.pdf, .png) and include that")
-    return "\n\n".join([_HEAD, *(_panel(panel, look.numbers) for panel in found)]) + "\n"
+    tables = panels(results, look)
+    if any(panel.picture is not None for panel in tables):
+        raise UsageError("LaTeX shows words only; for images, write a figure (.pdf, .png) and include it")
+    return "\n\n".join([_HEAD, *(_panel(panel, look.numbers) for panel in tables)]) + "\n"
 
 
 def escape(text: str) -> str:

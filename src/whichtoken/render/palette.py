@@ -1,6 +1,6 @@
-"""Colours for signed scores: orange for, blue against, near white for nothing; told apart by colour-blind people too.
+"""Colours of signed scores: orange supports, blue opposes, near white is neutral. No torch.
 
-The ends are two of Okabe and Ito's colours. No torch.
+The two extremes are from the palette of Okabe and Ito, which is safe for colour-blind readers.
 """
 
 from functools import cache
@@ -12,11 +12,11 @@ AGAINST: Colour = (0, 114, 178)
 NEUTRAL: Colour = (247, 247, 247)
 BLACK: Colour = (0, 0, 0)
 WHITE: Colour = (255, 255, 255)
-STEPS = 20  # shades on each side: more are not told apart, and a page needs a rule for each
+STEPS = 20  # shades on each side; a page needs a CSS rule for each
 
 
 def step_of(share: float) -> int:
-    """-STEPS to STEPS, for a share of -1 to 1; what is beyond is as strong as it gets."""
+    """Return -STEPS to STEPS for a share of -1 to 1; shares outside are clipped."""
     return round(max(-1.0, min(1.0, share)) * STEPS)
 
 
@@ -29,7 +29,7 @@ def shade(step: int) -> Colour:
 
 @cache
 def ink(step: int) -> Colour:
-    """Black or white, whichever is read more easily on the shade."""
+    """Return black or white, whichever has the higher contrast with the shade."""
     return ink_on(shade(step))
 
 
@@ -37,9 +37,9 @@ def ink_on(ground: Colour) -> Colour:
     return max((BLACK, WHITE), key=lambda colour: contrast(colour, ground))
 
 
-def contrast(one: Colour, other: Colour) -> float:
-    """The contrast ratio of WCAG 2, 1 to 21; text should have 4.5."""
-    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+def contrast(colour: Colour, other: Colour) -> float:
+    """Return the contrast ratio of WCAG 2, 1 to 21; text should have at least 4.5."""
+    light, dark = sorted((_luminance(colour), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 

@@ -1,4 +1,4 @@
-"""Scores of patches in colours on top of their image. One of the two doors of pillow, which is optional. No torch."""
+"""Scores of patches, drawn in colour over their image. Needs pillow, which is optional. No torch."""
 
 import base64
 import math
@@ -15,31 +15,33 @@ from whichtoken.records import Attribution, How, Picture
 from whichtoken.render.palette import AGAINST, FOR
 from whichtoken.render.rows import Look, ScoreRow, check_how, panels
 
-SEEN = 224  # pixels: smaller images are enlarged, so that people can see them
+SEEN = 224  # pixels; smaller images are enlarged
 LARGEST = 10_000
-OPAQUE = 0.85  # the strongest patch; a little of the image shows through
-GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are
-DARKEST = 96  # of 255: on black, orange would be brown and weak scores invisible
+OPAQUE = 0.85  # opacity of the strongest patch
+GREY = (0.299, 0.587, 0.114)  # luma weights of red, green and blue
+DARKEST = 96  # of 255; on black, weak scores would be invisible
 
 Array = np.ndarray[Any, Any]
 
 
-def to_image(shown: Attribution, path: str | Path | None = None, how: How = "bilinear", size: int | None = None) -> Any:
-    """A PIL image of one attribution, also written to `path` as PNG; `Attribution.to_image` says more."""
-    if shown.picture is None:
-        raise UsageError("this attribution is of a text; to_html, to_latex and plot.methods show texts")
+def to_image(
+    attribution: Attribution, path: str | Path | None = None, how: How = "bilinear", size: int | None = None
+) -> Any:
+    """Return a PIL image of one attribution, and write it to `path` as PNG if given; see `Attribution.to_image`."""
+    if attribution.picture is None:
+        raise UsageError("this attribution is of a text; show it with to_html, to_latex or plot.methods")
     if path is not None and Path(path).suffix.lower() != ".png":
-        raise UsageError(f"{path}: the image is written as PNG; give the file the ending .png")
-    made = overlay(panels(shown, Look())[0].rows[0], how, size)
+        raise UsageError(f"{path}: the image is written as PNG; use the file ending .png")
+    image = overlay(panels(attribution, Look())[0].rows[0], how, size)
     if path is not None:
-        write_whole(path, _png(made))
-    return made
+        write_whole(path, _png(image))
+    return image
 
 
 def overlay(row: ScoreRow, how: How = "bilinear", size: int | None = None) -> Any:
-    """The image in grey, so that colours mean scores and nothing else; the stronger, the less it shows through."""
+    """Return the image in grey with scores in colour on top; opacity shows strength."""
     check_how(how)
-    assert row.picture is not None, "a row of an image"
+    assert row.picture is not None, "the row of an image"
     under = plain(row.picture, size)
     grey = np.asarray(under, float) @ np.array(GREY)
     ground = np.repeat(DARKEST + grey[..., None] * (1 - DARKEST / 255), 3, -1)
@@ -50,26 +52,26 @@ def overlay(row: ScoreRow, how: How = "bilinear", size: int | None = None) -> An
 
 
 def plain(picture: Picture, size: int | None = None) -> Any:
-    """The image itself. Enlarged, its pixels stay squares: more than that the model has not seen."""
+    """Return the image as the model reads it; if enlarged, pixels stay squares."""
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST):
         raise BadSetting("size", size, f"None, or a number of pixels, 1 to {LARGEST}")
     image = _image()
     with warnings.catch_warnings():
         warnings.simplefilter("error", image.DecompressionBombWarning)
         try:
-            found = image.open(BytesIO(base64.b64decode(picture.png)), formats=["PNG"]).convert("RGB")
-        except Exception as error:  # decoders raise what they like
+            decoded = image.open(BytesIO(base64.b64decode(picture.png)), formats=["PNG"]).convert("RGB")
+        except Exception as error:  # decoders raise many types
             raise BadArtifact(f"the picture of {picture.source} cannot be decoded: {error}") from error
-    longer = max(found.size)
+    longer = max(decoded.size)
     scale = math.ceil(SEEN / longer) if size is None else size / longer
     if size is None and longer >= SEEN:
-        return found
-    wanted = (max(1, round(found.width * scale)), max(1, round(found.height * scale)))
-    return found.resize(wanted, image.Resampling.NEAREST if scale >= 1 else image.Resampling.BOX)
+        return decoded
+    new_size = (max(1, round(decoded.width * scale)), max(1, round(decoded.height * scale)))
+    return decoded.resize(new_size, image.Resampling.NEAREST if scale >= 1 else image.Resampling.BOX)
 
 
 def overlay_png(row: ScoreRow, how: How = "bilinear") -> str:
-    """In base64, for a page."""
+    """Return the overlay as a base64 PNG for a page."""
     return base64.b64encode(_png(overlay(row, how))).decode()
 
 
@@ -78,7 +80,7 @@ def plain_png(picture: Picture) -> str:
 
 
 def _shares(row: ScoreRow, how: How, size: tuple[int, int]) -> Array:
-    assert row.picture is not None, "a row of an image"
+    assert row.picture is not None, "the row of an image"
     image, fine = _image(), bool(row.fine) and how == "bilinear"
     shape = (row.picture.rows, row.picture.columns)
     shares = np.array(row.fine if fine else [cell.share for cell in row.cells], np.float32)

@@ -1,6 +1,6 @@
-"""What pictures show: for each text or image rows of cells, one for each method, the same for every kind of picture.
+"""The content of all pictures: rows of cells for each text or image, one row per method.
 
-Here scores become shares of the strongest and texts become safe to print; nothing is drawn. No torch.
+Scores become shares of the strongest and texts become safe to print; nothing is drawn here. No torch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ Level = Literal["word", "token"]
 MINUS = "\N{MINUS SIGN}"
 IMAGES_IN_FIGURE = 24
 
-# Would reorder what stands around them, or break lines where none is.
+# These would reorder the surrounding text or break lines.
 _TRAPS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF}
 
 Results = Attribution | Mapping[str, Attribution] | Iterable[Attribution | Mapping[str, Attribution]]
@@ -23,13 +23,13 @@ Results = Attribution | Mapping[str, Attribution] | Iterable[Attribution | Mappi
 
 @dataclass(frozen=True)
 class Look:
-    """How results are to be shown."""
+    """How results are displayed."""
 
     level: Level = "word"
-    differences: bool = False  # also the first method minus each other one
-    numbers: bool = False  # beside the words
-    remarks: Mapping[str, str] = field(default_factory=dict)  # by name of the row
-    how: How = "bilinear"  # of images
+    differences: bool = False  # also the first method minus each other method
+    numbers: bool = False  # print shares next to the words
+    remarks: Mapping[str, str] = field(default_factory=dict)  # by row name
+    how: How = "bilinear"  # for images
 
     def __post_init__(self) -> None:
         if self.level not in ("word", "token"):
@@ -39,7 +39,7 @@ class Look:
 
 def check_how(how: str) -> None:
     if how not in get_args(How):
-        raise BadSetting("how", how, " or ".join(repr(one) for one in get_args(How)))
+        raise BadSetting("how", how, " or ".join(map(repr, get_args(How))))
 
 
 @dataclass(frozen=True)
@@ -48,30 +48,30 @@ class ScoreCell:
 
     text: str
     score: float
-    share: float  # of the strongest of its row: -1 to 1 (a difference of two rows: -2 to 2)
-    before: str  # what stands between it and the cell before
+    share: float  # of the strongest cell of its row: -1 to 1 (differences of rows: -2 to 2)
+    before: str  # the text between the previous cell and this one
 
 
 @dataclass(frozen=True)
 class ScoreRow:
     name: str
     cells: tuple[ScoreCell, ...]
-    about: str = ""  # how it was made
+    about: str = ""  # method, settings and model
     tuned_on_deletion: bool = False
-    remark: str = ""  # to stand beside it
-    unit: str = ""  # of its scores, where these are no longer the method's own
-    picture: Picture | None = None  # whose patches the cells are, row by row
-    fine: tuple[tuple[float, ...], ...] = ()  # shares of its pixels
+    remark: str = ""  # shown next to the row
+    unit: str = ""  # of the scores, if they are not the method's own
+    picture: Picture | None = None  # the image whose patches the cells are, row by row
+    fine: tuple[tuple[float, ...], ...] = ()  # shares of the pixels, if the method scores pixels
 
     def strongest(self, count: int = 3) -> tuple[ScoreCell, ...]:
-        """The cells that speak for the label most, the strongest first."""
-        found = sorted(self.cells, key=lambda cell: -cell.score)
-        return tuple(cell for cell in found if cell.score > 0)[:count]
+        """Return the cells that support the label most, strongest first."""
+        ranked = sorted(self.cells, key=lambda cell: -cell.score)
+        return tuple(cell for cell in ranked if cell.score > 0)[:count]
 
 
 @dataclass(frozen=True)
 class LayerMap:
-    """What each layer adds to the scores of one method. Shares are of the strongest of all rows."""
+    """The contribution of each layer to the scores of one method, scaled to the strongest cell of all rows."""
 
     name: str
     rows: tuple[ScoreRow, ...]  # the last is the sum
@@ -79,7 +79,7 @@ class LayerMap:
 
 @dataclass(frozen=True)
 class Panel:
-    """One text or image and all that is to be shown of it."""
+    """One text or image and everything that is shown about it."""
 
     label: str
     probability: float
@@ -92,53 +92,56 @@ class Panel:
 
 
 def panels(results: Results, look: Look) -> list[Panel]:
-    """`results`: one attribution, one result of `explain`, or a list of either."""
-    return [_panel(group, look) for group in grouped(results)]
+    """Return one panel per input. `results`: one attribution, one result of `explain`, or a list of either."""
+    return [_panel(group, look) for group in group_results(results)]
 
 
-def grouped(results: Results) -> list[dict[str, Attribution]]:
-    """For each text its attributions by name. Attributions of one text that follow one another belong together."""
+def group_results(results: Results) -> list[dict[str, Attribution]]:
+    """Group attributions by input, each by name; consecutive attributions of one input belong together."""
     if isinstance(results, Attribution):
         return [{results.method: results}]
     if isinstance(results, Mapping):
         return [dict(results)] if results else []
-    found: list[dict[str, Attribution]] = []
+    groups: list[dict[str, Attribution]] = []
     open_group = False
     for item in results:
         if isinstance(item, Mapping):
-            found.append(dict(item))
+            groups.append(dict(item))
             open_group = False
         elif not isinstance(item, Attribution):
             raise UsageError(f"a {type(item).__name__} cannot be shown; expected what explain returns, or some of it")
-        elif open_group and _together(list(found[-1].values()), item):
-            found[-1][_free_name(item, found[-1])] = item
+        elif open_group and _belongs_to(list(groups[-1].values()), item):
+            groups[-1][_free_name(item, groups[-1])] = item
         else:
-            found.append({item.method: item})
+            groups.append({item.method: item})
             open_group = True
-    return [group for group in found if group]
+    return [group for group in groups if group]
 
 
-def _together(group: Sequence[Attribution], item: Attribution) -> bool:
-    """The same method with the same settings again is the next row of a file that has a text twice."""
+def _belongs_to(group: Sequence[Attribution], item: Attribution) -> bool:
+    """Whether an attribution is of the group's input; a repeated method with equal settings starts a new group."""
     same = all(getattr(group[0], key) == getattr(item, key) for key in ("texts", "label", "model", "revision"))
-    images = [None if one.picture is None else (one.picture.source, one.picture.png) for one in (group[0], item)]
+    pictures = [group[0].picture, item.picture]
+    images = [None if picture is None else (picture.source, picture.png) for picture in pictures]
     same = same and images[0] == images[1]
-    return same and all((one.method, one.settings) != (item.method, item.settings) for one in group)
+    return same and all((other.method, other.settings) != (item.method, item.settings) for other in group)
 
 
 def _free_name(item: Attribution, taken: Mapping[str, Attribution]) -> str:
     if item.method not in taken:
         return item.method
-    theirs = taken[item.method].settings
-    changed = [f"{key}={value}" for key, value in item.settings.items() if theirs.get(key) != value]
+    settings = taken[item.method].settings
+    changed = [f"{key}={value}" for key, value in item.settings.items() if settings.get(key) != value]
     return f"{item.method}({', '.join(changed)})"
 
 
 def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
     first = next(iter(group.values()))
-    rows = tuple(_row(name, shown, look) for name, shown in group.items())
+    rows = tuple(_row(name, attribution, look) for name, attribution in group.items())
     differences = tuple(difference(rows[0], row) for row in rows[1:]) if look.differences else ()
-    layers = tuple(layer_map(name, shown, look.level) for name, shown in group.items() if shown.layers)
+    layers = tuple(
+        layer_map(name, attribution, look.level) for name, attribution in group.items() if attribution.layers
+    )
     return Panel(
         visible(first.label),
         first.probability,
@@ -151,96 +154,101 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
     )
 
 
-def _row(name: str, shown: Attribution, look: Look) -> ScoreRow:
+def _row(name: str, attribution: Attribution, look: Look) -> ScoreRow:
     return ScoreRow(
         visible(name),
-        cells(shown, look.level),
-        visible(_about(shown)),
-        shown.tuned_on_deletion,
+        cells(attribution, look.level),
+        visible(_about(attribution)),
+        attribution.tuned_on_deletion,
         look.remarks.get(name, ""),
-        picture=shown.picture,
-        fine=() if shown.picture is None else _fine(shown.picture.pixels),
+        picture=attribution.picture,
+        fine=() if attribution.picture is None else _fine(attribution.picture.pixels),
     )
 
 
 def _fine(pixels: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """One pixel in a hundred may be beyond what counts as strongest: single ones are, and would leave the rest pale."""
+    """Scale pixels to their 99th percentile, as single outliers would leave all other pixels pale."""
     strengths = sorted(abs(score) for row in pixels for score in row)
     strongest = (strengths[round(0.99 * (len(strengths) - 1))] or strengths[-1] or 1.0) if strengths else 1.0
     return tuple(tuple(max(-1.0, min(1.0, score / strongest)) for score in row) for row in pixels)
 
 
-def _about(shown: Attribution) -> str:
-    settings = ", ".join(f"{key} {value}" for key, value in shown.settings.items())
-    made = f"{shown.method} ({settings})" if settings else shown.method
-    return f"{made} on {shown.model}, revision {shown.revision[:19]}"
+def _about(attribution: Attribution) -> str:
+    settings = ", ".join(f"{key} {value}" for key, value in attribution.settings.items())
+    method = f"{attribution.method} ({settings})" if settings else attribution.method
+    return f"{method} on {attribution.model}, revision {attribution.revision[:19]}"
 
 
-def _notes(shown: Attribution) -> tuple[str, ...]:
+def _notes(attribution: Attribution) -> tuple[str, ...]:
     notes = []
-    if shown.n_cut:
-        notes.append(f"{shown.n_cut} tokens were cut: the text is longer than the model reads")
-    if shown.n_windows > 1:
-        notes.append(f"averaged over {shown.n_windows} overlapping windows")
+    if attribution.n_cut:
+        notes.append(f"{attribution.n_cut} tokens were cut: the text is longer than the model's limit")
+    if attribution.n_windows > 1:
+        notes.append(f"averaged over {attribution.n_windows} overlapping windows")
     return tuple(notes)
 
 
 def cells(
-    shown: Attribution, level: Level, scores: Sequence[float] | None = None, strongest: float = 0.0
+    attribution: Attribution, level: Level, scores: Sequence[float] | None = None, strongest: float = 0.0
 ) -> tuple[ScoreCell, ...]:
-    """`scores`: others than the attribution's own. `strongest`: what shares are of, by default the row's own."""
-    found = _pieces(shown, shown.scores if scores is None else scores, level)
-    strongest = strongest or max((abs(score) for _, _, score in found), default=0.0) or 1.0
-    return tuple(ScoreCell(visible(text), score, score / strongest, visible(before)) for before, text, score in found)
+    """Return the cells of a row. `scores` replace the attribution's own; shares are of `strongest`, if not 0."""
+    pieces = _pieces(attribution, attribution.scores if scores is None else scores, level)
+    strongest = strongest or max((abs(score) for _, _, score in pieces), default=0.0) or 1.0
+    return tuple(ScoreCell(visible(text), score, score / strongest, visible(before)) for before, text, score in pieces)
 
 
-def _pieces(shown: Attribution, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
-    """What stands before, text, score. Of an image, always its patches."""
-    if shown.picture is not None:
-        last = len(shown.tokens) - shown.picture.rows * shown.picture.columns
-        return [(" ", t, s) for t, s in zip(shown.tokens[last:], scores[last:], strict=True)]
+def _pieces(attribution: Attribution, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
+    """Return (text before, text, score) for each word or token; for images, always for patches."""
+    if attribution.picture is not None:
+        last = len(attribution.tokens) - attribution.picture.rows * attribution.picture.columns
+        return [(" ", t, s) for t, s in zip(attribution.tokens[last:], scores[last:], strict=True)]
     if level == "token":
-        return [(" " if i else "", t, s) for i, (t, s) in enumerate(zip(shown.tokens, scores, strict=True))]
-    words = words_of(shown.texts, shown.spans, shown.sequences, shown.word_ids, scores)
-    found, end, sequence = [], 0, 0
+        return [(" " if i else "", t, s) for i, (t, s) in enumerate(zip(attribution.tokens, scores, strict=True))]
+    words = words_of(attribution.texts, attribution.spans, attribution.sequences, attribution.word_ids, scores)
+    pieces, end, sequence = [], 0, 0
     for word in words:
         if word.sequence != sequence:
             end, sequence = 0, word.sequence
-            before = " | " + shown.texts[sequence][: word.span[0]]
+            before = " | " + attribution.texts[sequence][: word.span[0]]
         else:
-            before = shown.texts[sequence][end : word.span[0]]
-        found.append((before, word.text, word.score))
+            before = attribution.texts[sequence][end : word.span[0]]
+        pieces.append((before, word.text, word.score))
         end = word.span[1]
-    return found
+    return pieces
 
 
-def difference(one: ScoreRow, other: ScoreRow) -> ScoreRow:
-    """Share by share, so that two methods with different units can be compared."""
-    if [cell.text for cell in one.cells] != [cell.text for cell in other.cells]:
-        raise UsageError(f"{one.name} and {other.name} are about different texts; only one text has a difference")
-    pairs = [(a, a.share - b.share) for a, b in zip(one.cells, other.cells, strict=True)]
-    made = tuple(ScoreCell(cell.text, share, share, cell.before) for cell, share in pairs)
-    tuned = one.tuned_on_deletion or other.tuned_on_deletion
-    name, about = f"{one.name} {MINUS} {other.name}", "share of the strongest, one minus the other"
-    return ScoreRow(name, made, about, tuned, unit="difference of shares", picture=one.picture)
+def difference(first: ScoreRow, other: ScoreRow) -> ScoreRow:
+    """Subtract shares, so that methods with different units can be compared."""
+    if [cell.text for cell in first.cells] != [cell.text for cell in other.cells]:
+        raise UsageError(f"{first.name} and {other.name} explain different texts; compare methods on the same text")
+    pairs = [(a, a.share - b.share) for a, b in zip(first.cells, other.cells, strict=True)]
+    differences = tuple(ScoreCell(cell.text, share, share, cell.before) for cell, share in pairs)
+    tuned = first.tuned_on_deletion or other.tuned_on_deletion
+    name, about = f"{first.name} {MINUS} {other.name}", "difference of the shares of the strongest"
+    return ScoreRow(name, differences, about, tuned, unit="difference of shares", picture=first.picture)
 
 
-def layer_map(name: str, shown: Attribution, level: Level) -> LayerMap:
-    if not shown.layers:
+def layer_map(name: str, attribution: Attribution, level: Level) -> LayerMap:
+    if not attribution.layers:
         raise UsageError(
-            f"{shown.method} has no scores by layer here; use explain(..., layers=True) with a method that is a sum "
+            f"{attribution.method} has no scores by layer here; use explain(..., layers=True) with a method that sums "
             "over layers, such as attcat or contrast-cat"
         )
-    terms = [[score for _, _, score in _pieces(shown, scores, level)] for scores in (*shown.layers, shown.scores)]
+    terms = [
+        [score for _, _, score in _pieces(attribution, scores, level)]
+        for scores in (*attribution.layers, attribution.scores)
+    ]
     strongest = max(abs(score) for row in terms for score in row) or 1.0
-    names = [*(f"block {i}" for i in range(1, len(shown.layers) + 1)), "sum"]
-    rows = zip(names, (*shown.layers, shown.scores), strict=True)
-    made = (ScoreRow(n, cells(shown, level, scores, strongest), picture=shown.picture) for n, scores in rows)
-    return LayerMap(visible(name), tuple(made))
+    names = [*(f"block {i}" for i in range(1, len(attribution.layers) + 1)), "sum"]
+    rows = zip(names, (*attribution.layers, attribution.scores), strict=True)
+    by_layer = (
+        ScoreRow(n, cells(attribution, level, scores, strongest), picture=attribution.picture) for n, scores in rows
+    )
+    return LayerMap(visible(name), tuple(by_layer))
 
 
 def visible(text: str) -> str:
-    """Nothing that a terminal, browser or editor would obey instead of show: escapes, direction marks, line breaks."""
+    """Replace characters that act instead of being displayed: escapes, direction marks, line breaks."""
     return "".join(_visible(character) for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Results in a terminal: words on coloured ground, or with numbers where there is no colour. The door of rich."""
+"""Results in a terminal: words on a coloured background, or with numbers if there is no colour."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -17,20 +17,20 @@ from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
 from whichtoken.render.rows import Look, Panel, Results, ScoreRow, panels, visible
 from whichtoken.tables import BenchTable
 
-if TYPE_CHECKING:  # the package imports numpy, and `whichtoken --help` need not wait for that
+if TYPE_CHECKING:  # the package imports numpy, which would slow down `whichtoken --help`
     from whichtoken.heads.mask import HeadMask
 
 TUNED = "*"
-SHOWN = 0.05  # shares below get no number
-LONGEST_NAME = 36  # of a method in the table of a benchmark
+SHOWN = 0.05  # smaller shares get no number
+LONGEST_NAME = 36  # of a method in a benchmark table
 
 
 def print_each(console: Console, results: Iterable[Results], look: Look) -> None:
-    """Result by result, as they come; the legend last."""
+    """Print each result as it arrives, then the legend."""
     tuned, count = False, 0
     for result in results:
         for panel in panels(result, look):
-            console.print(panel_view(panel, _with_numbers(console, look)), soft_wrap=False)
+            console.print(panel_view(panel, _needs_numbers(console, look)), soft_wrap=False)
             console.print()
             tuned, count = tuned or any(row.tuned_on_deletion for row in panel.rows), count + 1
     if count:
@@ -49,7 +49,7 @@ def panel_view(panel: Panel, numbers: bool) -> RenderableType:
 
 
 def image_view(head: Text, panel: Panel, numbers: bool) -> RenderableType:
-    """A grid of patches for each method, side by side where there is room."""
+    """Return one grid of patches per method, side by side if they fit."""
     source = "" if panel.picture is None else visible(panel.picture.source)
     grids = [_grid_view(row, numbers, _beside(row)) for row in (*panel.rows, *panel.differences)]
     parts: list[RenderableType] = [head, Text(source, style="dim"), Columns(grids, padding=(0, 3))]
@@ -62,19 +62,19 @@ def image_view(head: Text, panel: Panel, numbers: bool) -> RenderableType:
 def _grid_view(row: ScoreRow, numbers: bool, beside: Text) -> RenderableType:
     columns = row.picture.columns if row.picture is not None else len(row.cells)
     lines = [row.cells[first : first + columns] for first in range(0, len(row.cells), columns)]
-    drawn = Text("\n").join(Text.assemble(*(_patch(cell.share, numbers) for cell in line)) for line in lines)
-    drawn.no_wrap, drawn.overflow = True, "ignore"
-    return Group(name_of(row), drawn, beside)
+    grid = Text("\n").join(Text.assemble(*(_patch(cell.share, numbers) for cell in line)) for line in lines)
+    grid.no_wrap, grid.overflow = True, "ignore"
+    return Group(name_of(row), grid, beside)
 
 
 def _beside(row: ScoreRow) -> Text:
-    """Short, as the grids stand side by side."""
+    """Return the remark, or the strongest patch; short, because grids stand side by side."""
     best = "".join(f"most: {cell.text}" for cell in row.strongest(1))
-    return Text(row.remark) if row.remark else Text(row.unit or best or "none speaks for it", style="dim")
+    return Text(row.remark) if row.remark else Text(row.unit or best or "nothing supports it", style="dim")
 
 
 def _patch(share: float, numbers: bool) -> tuple[str, Style]:
-    """A square is two characters wide; a faint dot where there is nothing, so that one sees the grid."""
+    """Return a square of two characters, or a faint dot for 0, so that the grid stays visible."""
     if numbers:
         return f"{share:+.1f} ", style_of(share)
     return ("  ", style_of(share)) if step_of(share) else ("\N{MIDDLE DOT} ", Style(dim=True))
@@ -84,9 +84,9 @@ def legend_view(console: Console, tuned: bool) -> RenderableType:
     parts: list[RenderableType] = []
     if console.color_system and not console.no_color:
         scale = Text.assemble(*((f"{share:+.1f} ", style_of(share)) for share in (-1.0, -0.5, 0.0, 0.5, 1.0)))
-        parts.append(Text.assemble("against the label ", scale, " for it; shares of the strongest of the row"))
+        parts.append(Text.assemble("opposes the label ", scale, " supports it; shares of the strongest in the row"))
     else:
-        parts.append(Text("+ speaks for the label, - against it; shares of the strongest of the row"))
+        parts.append(Text("+ supports the label, - opposes it; shares of the strongest in the row"))
     if tuned:
         parts.append(Text(f"{TUNED} tuned on the deletion curve: its deletion scores flatter it", style="dim"))
     return Group(*parts)
@@ -98,7 +98,7 @@ def style_of(share: float) -> Style:
 
 
 def words_of(row: ScoreRow, numbers: bool) -> Text:
-    """Never from markup: a text may hold [bold]."""
+    """Return the coloured words, without parsing markup: a text may contain [bold]."""
     line = Text()
     for cell in row.cells:
         line.append(cell.before)
@@ -109,7 +109,7 @@ def words_of(row: ScoreRow, numbers: bool) -> Text:
 
 
 def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A plain table, for the lists of the command line."""
+    """Return a plain table, for the lists of the command line."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, title in enumerate(head):
         table.add_column(title, overflow="fold", no_wrap=number == 0)
@@ -119,7 +119,7 @@ def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tab
 
 
 def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
-    """The first columns that fit, the first of all with intervals; the rest is said to be in the report."""
+    """Return the columns that fit, the first with intervals; the others are listed as being in the report."""
     names = [Text(bench_table.name_of(line), style="dim" if line.control else "cyan") for line in table.lines]
     for name in names:
         name.truncate(LONGEST_NAME, overflow="ellipsis")
@@ -141,7 +141,7 @@ def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
     if hidden:
         parts.append(Text(f"{len(hidden)} more in the report: {', '.join(hidden)}"))
     return Group(
-        *parts, *(Text(said, style="dim") for said in (*bench_table.legend(table), *map(visible, table.notes)))
+        *parts, *(Text(note, style="dim") for note in (*bench_table.legend(table), *map(visible, table.notes)))
     )
 
 
@@ -159,16 +159,16 @@ def _bench_cells(entries: Sequence[bench_table.CellText], short: bool) -> list[T
 
 
 def heads_view(mask: "HeadMask") -> RenderableType:
-    """A grid of letters, what they mean, and what the corpus said."""
+    """Return a grid of letters with a legend, and the statistics of the corpus."""
     grid = Table.grid(padding=(0, 1))
-    found = head_kinds.kinds(mask)
-    grid.add_row(Text("head", style="dim"), *(Text(f"{i:>2}", style="dim") for i in range(1, len(found[0]) + 1)))
-    for number, row in enumerate(found, 1):
+    kinds = head_kinds.kinds(mask)
+    grid.add_row(Text("head", style="dim"), *(Text(f"{i:>2}", style="dim") for i in range(1, len(kinds[0]) + 1)))
+    for number, row in enumerate(kinds, 1):
         grid.add_row(
             Text(f"block {number}", style="dim"), *(Text(f" {head_kinds.LETTERS[k]}", _ground(k)) for k in row)
         )
     legend = Text.assemble(
-        *(p for k in head_kinds.present(mask) for p in ((head_kinds.LETTERS[k], _ground(k)), f" {k}  "))
+        *(p for k in head_kinds.legend_kinds(mask) for p in ((head_kinds.LETTERS[k], _ground(k)), f" {k}  "))
     )
     parts: list[RenderableType] = [Text(head_kinds.title(mask), style="bold"), grid, legend, Text()]
     parts.append(Text(head_kinds.corpus_line(mask), style="dim"))
@@ -186,9 +186,9 @@ def _ground(kind: head_kinds.Kind) -> Style:
 
 
 def side_of(row: ScoreRow) -> Text:
-    """What stands beside a row: a remark if there is one, else its strongest words."""
+    """Return the text beside a row: its remark, or its strongest words."""
     top = ", ".join(f"{cell.text} {cell.share:+.2f}" for cell in row.strongest())
-    return Text(row.remark) if row.remark else Text(top or "none speaks for it", style="dim")
+    return Text(row.remark) if row.remark else Text(top or "nothing supports it", style="dim")
 
 
 def name_of(row: ScoreRow) -> Text:
@@ -204,7 +204,7 @@ def _rows_view(rows: Sequence[ScoreRow], numbers: bool, beside: Callable[[ScoreR
     return table
 
 
-def _with_numbers(console: Console, look: Look) -> bool:
+def _needs_numbers(console: Console, look: Look) -> bool:
     return look.numbers or not console.color_system or console.no_color
 
 

@@ -1,1 +1,1 @@
-"""The papers' protocols and ablations, with the choices that only they need."""
+"""The papers' protocols and ablations, with the options that only they need."""

@@ -1,6 +1,6 @@
-"""Ablations: the variants of a method that a table compares to say which of its parts matter.
+"""Ablations: variants of a method that a table compares to show which of its parts matter.
 
-Those of Contrast-CAT (Han et al., UAI 2025) and of Mask-LRP (Song et al. 2023), and "search", which is ours.
+They are those of Contrast-CAT (Han et al., UAI 2025) and Mask-LRP (Song et al. 2023), and "search", which is ours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +10,10 @@ from typing import Any
 
 from whichtoken.core.registry import method
 from whichtoken.core.trace import Method
-from whichtoken.data.examples import BUFFER, TextExample, read_examples, shuffled
+from whichtoken.data.examples import BUFFER, TextExample, read_examples, shuffle
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
 from whichtoken.heads.mask import HeadMask, all_heads, corrupt_mask, random_mask
-from whichtoken.metrics.randomisation import ladder
+from whichtoken.metrics.randomisation import default_depths
 from whichtoken.models import Subject
 from whichtoken.references._build import build as build_references
 from whichtoken.references.library import ReferenceLibrary
@@ -27,11 +27,11 @@ Variants = dict[str, Method]
 
 
 def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan: int | str = 2000) -> Variants:
-    """The variants of one ablation (`ABLATIONS`) by readable names, in the order of its table.
+    """Return the variants of one ablation (`ABLATIONS`) by readable names, in the order of its table.
 
-    `train`: texts with labels, as `references.build` takes them, for the ablations that make libraries; the others
-    read the subject's own library or head mask. `scan`: how many texts of it are looked at, drawn by `seed`, or "all".
-    "n-references" has no row for more references than every class has.
+    `train`: texts with labels, as `references.build` accepts them, for the ablations that build libraries; the others
+    use the subject's own library or head mask. `scan`: how many of these texts to scan, sampled with `seed`, or "all".
+    "n-references" has no row for more references than the smallest class has.
     """
     if not isinstance(name, str) or name not in _KINDS:
         raise UnknownName("ablation", name, _KINDS)
@@ -46,11 +46,11 @@ def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan
         return kind.variants(subject, _Given((), seed))
     if train is None:
         raise UsageError(
-            f"the ablation {name!r} makes reference libraries; give it texts like those that {subject.title} was "
+            f"the ablation {name!r} builds reference libraries; give it texts like those that {subject.title} was "
             f"trained on, with labels: ablation({name!r}, subject, train='train.tsv')"
         )
-    drawn = islice(shuffled(read_examples(train), seed, BUFFER), None if scan == "all" else int(scan))
-    return kind.variants(subject, _Given(tuple(drawn), seed))
+    sample = islice(shuffle(read_examples(train), seed, BUFFER), None if scan == "all" else int(scan))
+    return kind.variants(subject, _Given(tuple(sample), seed))
 
 
 @dataclass(frozen=True)
@@ -66,63 +66,63 @@ class _Kind:
     variants: Callable[[Subject, _Given], Variants]
 
 
-def _reference_rule(subject: Subject, given: _Given) -> Variants:
-    found: Variants = {}
+def _reference_rule(subject: Subject, data: _Given) -> Variants:
+    variants: Variants = {}
     for rule in ("random", "same-class", "gamma"):
-        library = _library(subject, given, rule=rule)
-        found[f"rule={rule}"] = method("contrast-cat", references=library)
-        found[f"rule={rule}, refine=False"] = method("contrast-cat", references=library, refine=False)
-    return found
+        library = _library(subject, data, rule=rule)
+        variants[f"rule={rule}"] = method("contrast-cat", references=library)
+        variants[f"rule={rule}, refine=False"] = method("contrast-cat", references=library, refine=False)
+    return variants
 
 
-def _gamma(subject: Subject, given: _Given) -> Variants:
-    libraries = {gamma: _library(subject, given, gamma=gamma) for gamma in GAMMAS}
+def _gamma(subject: Subject, data: _Given) -> Variants:
+    libraries = {gamma: _library(subject, data, gamma=gamma) for gamma in GAMMAS}
     return {f"gamma={gamma:g}": method("contrast-cat", references=libraries[gamma]) for gamma in GAMMAS}
 
 
-def _n_references(subject: Subject, given: _Given) -> Variants:
+def _n_references(subject: Subject, data: _Given) -> Variants:
     library = _own_library(subject)
-    there = min(len(references) for references in library.references if references)
-    return {f"n={n}": method("contrast-cat", n=n) for n in NUMBERS if n <= there}  # a row must not promise more
+    available = min(len(references) for references in library.references if references)
+    return {f"n={n}": method("contrast-cat", n=n) for n in NUMBERS if n <= available}
 
 
-def _depth(subject: Subject, given: _Given) -> Variants:
+def _depth(subject: Subject, data: _Given) -> Variants:
     _own_library(subject)
-    return {f"depth={depth}": method("contrast-cat", depth=depth) for depth in ladder(subject.n_layers)}
+    return {f"depth={depth}": method("contrast-cat", depth=depth) for depth in default_depths(subject.n_layers)}
 
 
-def _head_mask(subject: Subject, given: _Given) -> Variants:
+def _head_mask(subject: Subject, data: _Given) -> Variants:
     mask = _own_heads(subject)
-    none, not_one = ((0,) * mask.n_heads,) * mask.n_layers, ((False,) * mask.n_heads,) * mask.n_layers
+    no_counts, no_flags = ((0,) * mask.n_heads,) * mask.n_layers, ((False,) * mask.n_heads,) * mask.n_layers
     masks = {
         "heads=measured": mask,
-        "heads=syntactic": replace(mask, positional=none, added=not_one, origin="syntactic only"),
-        "heads=positional": replace(mask, syntactic=none, added=not_one, origin="positional only"),
+        "heads=syntactic": replace(mask, positional=no_counts, added=no_flags, origin="syntactic only"),
+        "heads=positional": replace(mask, syntactic=no_counts, added=no_flags, origin="positional only"),
     }
-    for seed in range(given.seed, given.seed + RANDOM_MASKS):
+    for seed in range(data.seed, data.seed + RANDOM_MASKS):
         masks[f"heads=random, seed={seed}"] = random_mask(mask, seed)
     masks["heads=all"] = all_heads(mask.n_layers, mask.n_heads, mask.model, mask.fingerprint)
-    return {key: method("mask-lrp", heads=chosen) for key, chosen in masks.items()}
+    return {key: method("mask-lrp", heads=variant) for key, variant in masks.items()}
 
 
-def _head_corruption(subject: Subject, given: _Given) -> Variants:
+def _head_corruption(subject: Subject, data: _Given) -> Variants:
     mask = _own_heads(subject)
-    return {f"corruption={rate:g}": method("mask-lrp", heads=corrupt_mask(mask, rate, given.seed)) for rate in RATES}
+    return {f"corruption={rate:g}": method("mask-lrp", heads=corrupt_mask(mask, rate, data.seed)) for rate in RATES}
 
 
-def _search(subject: Subject, given: _Given) -> Variants:
+def _search(subject: Subject, data: _Given) -> Variants:
     _own_library(subject)
     return {
         "attcat": method("attcat"),
         "contrast-cat, refine=False": method("contrast-cat", refine=False),
-        "refined-noise": method("refined-noise", seed=given.seed),
+        "refined-noise": method("refined-noise", seed=data.seed),
         "contrast-cat": method("contrast-cat"),
     }
 
 
-def _library(subject: Subject, given: _Given, **recipe: Any) -> ReferenceLibrary:
-    texts, labels = [example.texts for example in given.examples], [example.label for example in given.examples]
-    # Not scan="all": that finds the lowest there are, which are the same for any gamma.
+def _library(subject: Subject, data: _Given, **recipe: Any) -> ReferenceLibrary:
+    texts, labels = [example.texts for example in data.examples], [example.label for example in data.examples]
+    # Not scan="all", which finds the texts with the lowest probability: the same ones for any gamma.
     return build_references(subject, texts, labels, scan="full", seed=None, **recipe)
 
 
@@ -136,19 +136,21 @@ def _own_heads(subject: Subject) -> HeadMask:
     if subject.heads is None:
         raise NoHeads(subject.title)
     if subject.heads.origin != "measured":
-        raise UsageError(f"this ablation starts from measured heads, as wt.heads.build finds them, not {subject.heads}")
+        raise UsageError(
+            f"this ablation starts from measured heads, as wt.heads.build returns them, not {subject.heads}"
+        )
     return subject.heads
 
 
 _KINDS: Mapping[str, _Kind] = {
     "reference-rule": _Kind("contrast-cat: random, same-class or contrasting references", True, _reference_rule),
-    "gamma": _Kind("contrast-cat: how little references may activate the class", True, _gamma),
+    "gamma": _Kind("contrast-cat: the highest class probability that references may have", True, _gamma),
     "n-references": _Kind("contrast-cat: how many references", False, _n_references),
     "depth": _Kind("contrast-cat: how many layers, counted from the end", False, _depth),
     "head-mask": _Kind("mask-lrp: measured, syntactic, positional, random or all heads", False, _head_mask),
-    "head-corruption": _Kind("mask-lrp: a share of the heads left out is added", False, _head_corruption),
+    "head-corruption": _Kind("mask-lrp: a share of the unselected heads is added", False, _head_corruption),
     "search": _Kind("contrast-cat: how much is contrast, how much is search", False, _search),
 }
 
-# What each is about, and whether it needs `train`.
+# A description of each ablation, and whether it needs `train`.
 ABLATIONS: Mapping[str, tuple[str, bool]] = {name: (kind.about, kind.needs_train) for name, kind in _KINDS.items()}

@@ -1,8 +1,8 @@
-"""Pooled areas: Contrast-CAT's Table 1, as deduced from its figures, for neither paper nor code says how they scale.
+"""Pooled areas of Contrast-CAT's Table 1, deduced from its figures: neither paper nor code states the scaling.
 
-Each method's mean curve over the texts, without the whole text; all of them scaled to 0..1 by the smallest and the
-largest value of any method and step; trapezoids 0.1 wide. Nine steps give 0 to 0.8. An area depends on which methods it
-is compared with. No torch.
+Each method's mean curve over the texts starts after the first removal; all curves are scaled to 0..1 by the smallest
+and largest value over all methods and steps; trapezoids are 0.1 wide. Nine steps give areas from 0 to 0.8. An area
+depends on the other methods in the table. No torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ STEPS: tuple[StepMetric, ...] = ("aopc", "log-odds")
 
 @dataclass(frozen=True)
 class PooledAuc(BenchMetric):
-    """One number for all inputs, so its interval comes from resampling the inputs as a whole."""
+    """One number per method for all inputs; its interval comes from a bootstrap over the inputs."""
 
     on_curves: bool = True
 
@@ -39,11 +39,11 @@ class PooledAuc(BenchMetric):
 def _column(
     name: str, inputs: Sequence[InputResult], plan: Plan, metric: StepMetric
 ) -> tuple[Column, Mapping[str, Estimate]]:
-    methods, source = list(inputs[0].methods), np.random.default_rng(SEED)
-    changes = np.array([[per_step(one.curve(m, plan), metric)[1:] for one in inputs] for m in methods])
-    draws = (source.integers(0, len(inputs), len(inputs)) for _ in range(RESAMPLES // 10))
-    drawn = np.array([_areas(methods, changes[:, chosen]) for chosen in draws])
-    low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+    methods, generator = list(inputs[0].methods), np.random.default_rng(SEED)
+    changes = np.array([[per_step(result.curve(m, plan), metric)[1:] for result in inputs] for m in methods])
+    draws = (generator.integers(0, len(inputs), len(inputs)) for _ in range(RESAMPLES // 10))
+    areas = np.array([_areas(methods, changes[:, chosen]) for chosen in draws])
+    low, high = np.quantile(areas, (0.025, 0.975), axis=0)
     words = f"{'AOPC' if metric == 'aopc' else metric}, {plan.perturbation}, {ORDER_WORDS[plan.order]}"
     column = Column(
         f"{name} {plan} {metric}",
@@ -58,24 +58,26 @@ def _column(
 
 
 def _areas(methods: Sequence[str], changes: NDArray[np.float64]) -> list[float]:
-    """Of methods x inputs x steps."""
+    """Return the area of each method; `changes`: methods x inputs x steps."""
     return list(scaled_areas(dict(zip(methods, changes.mean(1).tolist(), strict=True))).values())
 
 
 def pooled_minmax_auc(curves_by_method: Mapping[str, Sequence[Curve]], metric: StepMetric) -> dict[str, float]:
-    """The areas of these curves, of the same texts for each method."""
+    """Return the pooled area of each method; all methods must have curves of the same texts."""
     _check_pool(curves_by_method)
     means = {
         method: [sum(step) / len(step) for step in zip(*(per_step(curve, metric)[1:] for curve in curves), strict=True)]
         for method, curves in curves_by_method.items()
     }
     if len({value for mean in means.values() for value in mean}) == 1:
-        raise UsageError(f"{metric} is the same for all methods and steps, which no scale tells apart; give more texts")
+        raise UsageError(
+            f"{metric} is the same for all methods and steps, so the areas cannot be scaled; give more texts"
+        )
     return scaled_areas(means)
 
 
 def scaled_areas(means: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Areas under mean curves that are scaled together; 0 for all where nothing differs."""
+    """Return the areas under mean curves scaled by their common range; all 0 if the curves do not differ."""
     low, high = min(map(min, means.values())), max(map(max, means.values()))
     scale = (high - low) or 1.0
     return {
@@ -85,12 +87,16 @@ def scaled_areas(means: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 def _check_pool(curves_by_method: Mapping[str, Sequence[Curve]]) -> None:
     if not curves_by_method or not all(curves_by_method.values()):
-        counted = {name: len(curves) for name, curves in curves_by_method.items()}
-        raise UsageError(f"every method needs the curve of at least one text; found {counted}")
-    curves = [curve for several in curves_by_method.values() for curve in several]
+        counts = {name: len(curves) for name, curves in curves_by_method.items()}
+        raise UsageError(f"every method needs the curve of at least one text; found {counts}")
+    curves = [curve for method_curves in curves_by_method.values() for curve in method_curves]
     if len(lengths := {len(curve.removed) - 1 for curve in curves}) > 1:
-        raise UsageError(f"curves of {sorted(lengths)} steps have no mean; leave out texts too short for all the steps")
-    if len(made := {(curve.order, curve.perturbation, curve.grid, curve.level) for curve in curves}) > 1:
-        raise UsageError(f"curves of {sorted(made)} have no common scale; give those of one order and protocol")
-    if len({tuple(sorted(curve.key for curve in several)) for several in curves_by_method.values()}) > 1:
+        raise UsageError(
+            f"curves of {sorted(lengths)} steps cannot be averaged; leave out texts too short for all the steps"
+        )
+    if len(protocols := {(curve.order, curve.perturbation, curve.grid, curve.level) for curve in curves}) > 1:
+        raise UsageError(
+            f"curves of {sorted(protocols)} cannot be scaled together; give curves of one order and protocol"
+        )
+    if len({tuple(sorted(curve.key for curve in method_curves)) for method_curves in curves_by_method.values()}) > 1:
         raise UsageError("the methods' curves are of different texts; give the curves of the same texts for each")

@@ -1,9 +1,9 @@
-"""How three papers measure: their steps, their metrics, and presets of `bench` with all of their choices.
+"""The evaluation protocols of three papers: their steps, their metrics, and presets of `bench`.
 
 Han et al. (Contrast-CAT, UAI 2025), Qiang et al. (AttCAT, NeurIPS 2022) and Song et al. (Mask-LRP, 2023) share one
-deletion loop. It removes 11, 22 .. 100 % (whatever the figures say), counts special tokens in these shares although
-they stay, and never removes what is ranked last, be it a word or a special token. docs/evaluation.md compares this with
-the recommended protocol.
+deletion loop. It removes 11, 22 .. 100 % (unlike the figures), counts special tokens in these shares although they
+stay, and never removes the last-ranked token, whether word or special token. docs/evaluation.md compares this with the
+recommended protocol.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from whichtoken.reproduce.pooled import PooledAuc
 
 @dataclass(frozen=True)
 class Ninths(Grid):
-    """The authors' loop. Steps that remove no more than the one before are left out."""
+    """The steps of the authors' loop. Steps that remove no more than the previous one are skipped."""
 
     @property
     def words(self) -> str:
@@ -47,33 +47,33 @@ def ninths(total: int) -> Steps:
 
 
 def absolute_aopc(curve: Curve) -> float:
-    """The mean of |p0 - p|, as AttCAT's code has it; a rise then counts as a drop."""
+    """Return the mean of |p0 - p|, as in AttCAT's code; an increase then counts as a drop."""
     changes = per_step(curve, "aopc")[1:]
     return sum(map(abs, changes)) / len(changes)
 
 
 def positions_tau(a: Sequence[float], b: Sequence[float]) -> float:
-    """Tau of the two lists of token positions, highest score first, as AttCAT's and Contrast-CAT's code has it.
+    """Return tau of the two lists of token positions, highest score first, as in AttCAT's and Contrast-CAT's code.
 
-    That is no rank correlation, for it asks whether the positions rise and fall together down the two lists: the
-    reverse ranking gives about 0 instead of -1, and a tau-b of 0.93 becomes 0.5 or less. For their tables only.
+    This is not a rank correlation: it compares how the positions rise and fall along the two lists. The reverse
+    ranking has about 0 instead of -1, and a tau-b of 0.93 becomes 0.5 or less. Use it only to reproduce their tables.
     """
     return kendall(*np.argsort(-score_table([a, b]), axis=1, kind="stable").tolist())
 
 
 @dataclass(frozen=True)
 class PositionsBetweenClasses(BetweenClasses):
-    """Of all tokens, special ones included."""
+    """Kendall's tau of position lists between two classes, over all tokens including special tokens."""
 
     about: str = (
-        "Kendall's tau of the arrays of positions, as the papers, between the explanations of the explained class and "
-        "the next one"
+        "Kendall's tau of the arrays of positions, as in the papers, between the explanations of the explained class "
+        "and the next one"
     )
 
-    def value(self, seen: ScoredInput) -> float | None:
-        if seen.other is None or min(len(set(one.scores)) for one in (seen.own, seen.other)) < 2:
+    def value(self, scored: ScoredInput) -> float | None:
+        if scored.other is None or min(len(set(side.scores)) for side in (scored.own, scored.other)) < 2:
             return None
-        return positions_tau(seen.own.scores, seen.other.scores)
+        return positions_tau(scored.own.scores, scored.other.scores)
 
 
 register_grid("ninths", Ninths())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from whichtoken.data.examples import decoded
+from whichtoken.data.examples import decode_lines
 from whichtoken.errors import BadInput, UnknownName
 from whichtoken.metrics._plausibility import Rationale
 
@@ -17,12 +17,12 @@ _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{
 
 @dataclass(frozen=True)
 class SentimentTree:
-    """A sentence of the treebank, and what people said of it and of each of its words alone."""
+    """A sentence of the treebank, with the human ratings of the sentence and of each word in isolation."""
 
     words: tuple[str, ...]
     word_sentiments: tuple[int, ...]  # 0 (very negative) to 4 (very positive)
     sentiment: int
-    where: str = field(default="", compare=False)  # it was found: for errors
+    where: str = field(default="", compare=False)  # file and line, for error messages
 
     @property
     def text(self) -> str:
@@ -30,14 +30,14 @@ class SentimentTree:
 
     @property
     def label(self) -> Literal["negative", "positive"] | None:
-        """The class in SST-2, which has none for neutral sentences."""
+        """The class in SST-2; None for neutral sentences, which SST-2 does not contain."""
         return None if self.sentiment == NEUTRAL else "negative" if self.sentiment < NEUTRAL else "positive"
 
 
 def read_sst_trees(path: str | Path, split: str | None = None) -> Iterator[SentimentTree]:
-    """The trees of a file, one on each line, read as they are asked for; with a `split`, of `path`/`split`.txt.
+    """Yield the trees of a file, one per line, reading lazily; with a `split`, the file is `path`/`split`.txt.
 
-    Brackets and slashes are written as in ordinary text. BadInput names the file and the line.
+    Brackets and slashes are unescaped. BadInput names the file and the line.
     """
     file = Path(path).expanduser() / ("" if split is None else f"{split}.txt")
     if not file.is_file():
@@ -46,7 +46,7 @@ def read_sst_trees(path: str | Path, split: str | None = None) -> Iterator[Senti
 
 
 def sst_rationale(tree: SentimentTree, label: str | int) -> Rationale:
-    """The words that speak for a label by themselves: "negative" or 0, "positive" or 1, in upper or lower case."""
+    """Return the words that support a label on their own: "negative" or 0, "positive" or 1; case is ignored."""
     sides = {"negative": -1, "0": -1, "positive": 1, "1": 1}
     side = sides.get(str(label).lower())
     if side is None:
@@ -62,7 +62,7 @@ def sst_rationale(tree: SentimentTree, label: str | int) -> Rationale:
 def _trees(path: Path) -> Iterator[SentimentTree]:
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-            for number, line in enumerate(decoded(lines, str(path)), 1):
+            for number, line in enumerate(decode_lines(lines, str(path)), 1):
                 if line.strip():
                     yield _tree(line.strip(), f"{path}, line {number}")
     except OSError as error:
@@ -70,7 +70,7 @@ def _trees(path: Path) -> Iterator[SentimentTree]:
 
 
 def _tree(line: str, where: str) -> SentimentTree:
-    rest, shorter = line, _LEAF.sub("\0", line)  # which no line holds: `decoded` refuses it
+    rest, shorter = line, _LEAF.sub("\0", line)  # no line contains \0: `decode_lines` refuses it
     while shorter != rest:
         rest, shorter = shorter, _NODE.sub("\0", shorter)
     if rest != "\0":

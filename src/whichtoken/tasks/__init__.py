@@ -1,4 +1,4 @@
-"""Tasks: what models are for. Each task is one file, and no file outside this folder branches on the kind of input."""
+"""Tasks, one file each. No file outside this folder branches on the kind of input."""
 
 from whichtoken.tasks.answer import QuestionAnswering
 from whichtoken.tasks.classify import Classification

@@ -1,8 +1,8 @@
-"""Answer: questions with a context, by a model that chooses where the answer starts and ends.
+"""The extractive question-answering task: models that predict where in the context the answer starts and ends.
 
-The answer is found first, then its start and its end are explained. Long contexts are read in overlapping windows, and
-the one with the best answer is explained. Papers explain the logit of the start and that of the end, each read out at
-its own token, and add the two maps; so do we (`Span.part`).
+The answer is located first, then its start and its end are explained. Long contexts are read in overlapping windows;
+the window with the best answer is explained. As in the papers, the start logit and the end logit are explained
+separately, each read out at its own token, and the two maps are added (`Span.part`).
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from whichtoken.targets import Part, Predicted, Span, Target
 from whichtoken.tasks import texts
 from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, ScoredPiece, Task, Unit
 
-CONTEXT = 1  # of the two texts of a question
+CONTEXT = 1  # index of the context in (question, context)
 LONGEST_ANSWER = 30  # tokens
 SIDES: Mapping[Part, tuple[Part, ...]] = {
     "both": ("start", "end"),
@@ -40,7 +40,7 @@ ENDS: Mapping[Part, tuple[float, float]] = {"sum": (1.0, 1.0), "start": (1.0, 0.
 
 @dataclass(frozen=True)
 class SpanObjective(Objective):
-    """The logits of an answer's two ends, or of one of them. Logits are of starts and of ends: batch 2 token."""
+    """The start and end logits of an answer, or one of the two. Logits have shape batch x 2 (start, end) x token."""
 
     ends: Int[Tensor, "batch 2"]  # first and last token
     weights: Float[Tensor, "batch 2"]  # 1 for an end that is explained, else 0
@@ -49,14 +49,14 @@ class SpanObjective(Objective):
         return (logits.gather(2, self.ends[:, :, None])[:, :, 0] * self.weights.to(logits.dtype)).sum(-1)
 
     def read(self, logits: Tensor) -> Float[Tensor, "batch 2"]:
-        """Log-probabilities of the two ends."""
+        """Return the log-probabilities of the two ends."""
         return logits.log_softmax(-1).gather(2, self.ends[:, :, None])[:, :, 0]
 
     def cache_key(self, row: int) -> Hashable:
         return tuple(self.ends[row].tolist())
 
     def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
-        """That the answer starts, or ends, there; of both, their product."""
+        """Return the probability that the answer starts (or ends) there; for both ends, the product."""
         return (read * self.weights.to(read.dtype)).sum(-1).exp()
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
@@ -68,18 +68,19 @@ class SpanObjective(Objective):
         return SpanObjective(self.ends[index], self.weights[index])
 
     def target(self, row: int) -> Target:
-        part = next(name for name, of in ENDS.items() if list(of) == self.weights[row].tolist())
+        part = next(name for name, weights in ENDS.items() if list(weights) == self.weights[row].tolist())
         start, end = self.ends[row].tolist()
         return Span(start, end, part)
 
     def after_removal(self, kept: Bool[Tensor, "batch token"]) -> "SpanObjective":
-        """An answer moves when tokens before it are removed. Only an end that is not explained can be gone itself, and
-        does not count, wherever it is then said to be.
+        """Shift the answer left by the number of tokens removed before it.
+
+        Only an end that is not explained can itself be removed; its weight is 0, so its position does not matter.
         """
         return replace(self, ends=(kept.cumsum(-1) - 1).clamp(min=0).gather(1, self.ends))
 
     def anchors(self, batch: Any) -> Bool[Tensor, "batch token"]:
-        """Without its ends there is nothing to ask about."""
+        """Return the explained ends: without them there is no answer to score."""
         return self.readout(batch) > 0
 
     def span(self) -> Int[Tensor, "batch 2"]:
@@ -88,12 +89,12 @@ class SpanObjective(Objective):
 
 @dataclass(frozen=True)
 class Found:
-    """An answer in one window of a document: where its ends are, in that window."""
+    """An answer in one window of a document; `start` and `end` are token positions in that window."""
 
     window: int
     start: int
     end: int
-    score: float  # the sum of its logits
+    score: float  # start logit + end logit
     probability: float
     part: Part
 
@@ -105,16 +106,16 @@ class QuestionAnswering(Task):
     heads: ClassVar[tuple[str, ...]] = ("AutoModelForQuestionAnswering",)
     name: ClassVar[str] = "qa"
     unit: ClassVar[str] = "question"
-    reads: ClassVar[str] = "answers questions"
+    purpose: ClassVar[str] = "answers questions"
     keywords: ClassVar[tuple[str, ...]] = ("question", "texts")
-    give: ClassVar[str] = "question=... and context=..., or --question and --context"
+    input_hint: ClassVar[str] = "question=... and context=..., or --question and --context"
     levels: ClassVar[tuple[str, ...]] = texts.LEVELS
     has_answers: ClassVar[bool] = True
     bench_long: ClassVar[LongTexts | None] = "truncate"
     protocol: ClassVar[Mapping[str, Any]] = {"metrics": ("precision",), "min_tokens": 1, "max_tokens": 384}
 
     def target(self, target: Any) -> Span | str:
-        """The model's answer (None), another one by its text, or a Span."""
+        """Return the target: the model's answer (None), another answer given by its text, or a Span."""
         if target is None or isinstance(target, Predicted):
             return Span()
         if isinstance(target, Span | str):
@@ -127,15 +128,15 @@ class QuestionAnswering(Task):
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Document]:
         for number, item in enumerate(inputs, first):
             if len(check_texts(item, f"input {number}", number)) == 1:
-                wanted = f"{self.subject.title} answers questions: give (question, context)"
-                raise BadInput(f"is one text; {wanted}", index=number)
+                hint = f"{self.subject.title} answers questions: give (question, context)"
+                raise BadInput(f"is one text; {hint}", index=number)
         return self.subject.encode(inputs, long or "window", first, CONTEXT)
 
     def pieces(self, documents: Sequence[Document], target: Span | str, first: int) -> list[Piece]:
-        found = self._located(documents, target, first)
+        answers = self._locate_answers(documents, target, first)
         return [
             Piece(number, window_row(document, document.windows[answer.window]), (answer, side))
-            for number, (document, answer) in enumerate(zip(documents, found, strict=True), first)
+            for number, (document, answer) in enumerate(zip(documents, answers, strict=True), first)
             for side in SIDES[answer.part]
         ]
 
@@ -147,28 +148,28 @@ class QuestionAnswering(Task):
         )
 
     def record(
-        self, document: Document, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]
+        self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
     ) -> Attribution:
         answer: Found = parts[0].piece.goal[0]
-        shown, scored = document.windows[answer.window], [part.scored[key] for part in parts]
+        window, scored = document.windows[answer.window], [part.scored[key] for part in parts]
         details: dict[str, Any] = {}
         if len(document.windows) > 1:
             details |= {"window": answer.window, "windows": len(document.windows)}
         for side, part in zip(SIDES[answer.part], scored, strict=True):
             details |= {side: dict(part.details)} if part.details and len(scored) > 1 else part.details
         return Attribution(
-            scores=_added([part.scores for part in scored]),
+            scores=_sum_maps([part.scores for part in scored]),
             target=Span(answer.start, answer.end, answer.part),
-            label=_text_between(document, shown[answer.start], shown[answer.end]),
+            label=_text_between(document, window[answer.start], window[answer.end]),
             probability=answer.probability,
-            n_cut=len(document.ids) - len(shown),
+            n_cut=len(document.ids) - len(window),
             n_windows=1,
             details=details,
-            layers=tuple(_added(terms) for terms in zip(*(part.layers for part in scored), strict=True)),
+            layers=tuple(_sum_maps(terms) for terms in zip(*(part.layers for part in scored), strict=True)),
             seconds=sum(part.seconds for part in scored),
             evaluations=sum(part.evaluations for part in scored) + len(document.windows),
-            **texts.token_fields(document, shown),
-            **made,
+            **texts.token_fields(document, window),
+            **origin,
         )
 
     def removals(self) -> Mapping[str, Perturbation]:
@@ -177,117 +178,116 @@ class QuestionAnswering(Task):
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
         target = record.target
         if not isinstance(target, Span) or target.start is None or target.end is None:
-            raise UsageError(f"this attribution is of no answer, and {self.subject.title} answers questions")
+            raise UsageError(f"this attribution does not explain an answer, but {self.subject.title} answers questions")
         (document,) = self.subject.encode([record.texts], "window", only=CONTEXT)
-        if len(document.windows) > 1 and record.n_cut:  # it may have been cut instead
+        if len(document.windows) > 1 and record.n_cut:  # it may have been truncated instead
             (cut,) = self.subject.encode([record.texts], "truncate", only=CONTEXT)
             document = replace(document, windows=(*document.windows, *cut.windows))
-        window = texts.window_of(document, record, self.subject.title)
+        window = texts.find_window(document, record, self.subject.title)
         ends = torch.tensor([[target.start, target.end]], device=self.subject.device)
         side: Part = "sum" if target.part == "both" else target.part
         weights = torch.tensor([ENDS[side]], device=self.subject.device)
-        return texts.opened(record, window, document, SpanObjective(ends, weights))
+        return texts.open_window(record, window, document, SpanObjective(ends, weights))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
-        """Words of the context, without the ends of the answer: without these there is nothing to ask about."""
+        """Return the words of the context, except the explained ends of the answer, which always stay."""
         target = record.target
-        assert isinstance(target, Span), "checked when it was opened"
+        assert isinstance(target, Span), "`reopen` checks this"
         fixed = {"start": {target.start}, "end": {target.end}}.get(target.part, {target.start, target.end})
         in_context = {i for i, sequence in enumerate(record.sequences) if sequence == CONTEXT}
-        found = texts.units(record, level)
-        return [unit for unit in found if set(unit.elements) <= in_context and not fixed & set(unit.elements)]
+        units = texts.units(record, level)
+        return [unit for unit in units if set(unit.elements) <= in_context and not fixed & set(unit.elements)]
 
     def bench_target(self, part: Part) -> Span:
-        """As the papers' code: each end by itself."""
+        """Return the target of the papers' code, in which each end is predicted independently."""
         return Span(free=True, part=part)
 
     def gold(self, example: BenchInput, document: Document, index: int, part: Part) -> Gold | None:
-        """The first of the true answers. One that was cut off becomes the span of the first token, as in the papers."""
+        """Return the first gold answer. If truncation removed it, the span is the first token, as in the papers."""
         if not example.truth:
             return None
-        seen, answer = document.windows[0], example.truth[0]
-        at = answer_tokens(document, answer.text, answer.start, index)
-        cut_off = not {*at} <= {*seen}
-        at = (0, 0) if cut_off else at
-        positions = tuple(range(seen.index(at[0]), seen.index(at[1]) + 1))
-        return Gold(Span(*at, part), positions, cut_off)
+        window, answer = document.windows[0], example.truth[0]
+        tokens = answer_tokens(document, answer.text, answer.start, index)
+        cut_off = not {*tokens} <= {*window}
+        tokens = (0, 0) if cut_off else tokens
+        positions = tuple(range(window.index(tokens[0]), window.index(tokens[1]) + 1))
+        return Gold(Span(*tokens, part), positions, cut_off)
 
     def n_tokens(self, document: Document) -> int:
         return len(document.windows[0])
 
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
-        """From a file in SQuAD's form, or a list of Question; or, without answers, from pairs or a file of them."""
+        """Read a SQuAD file or a list of Question; or, without answers, pairs or a file of pairs."""
         squad = isinstance(source, str | Path) and Path(source).suffix.lower() == ".json"
         if isinstance(source, str | Path) and not squad:
-            yield from (BenchInput(found.texts, (), found.where) for found in read_examples(source, None, columns))
+            yield from (BenchInput(pair.texts, (), pair.where) for pair in read_examples(source, None, columns))
             return
-        given = read_squad(source) if squad else source
-        if not isinstance(given, Iterable):
-            wanted = "a file as SQuAD has it, or a list of Question"
-            raise BadInput(f"questions is {given!r:.60}; expected {wanted}")
-        for number, one in enumerate(given):
-            if isinstance(one, Question):
-                yield BenchInput(one.texts, one.answers, one.where or f"question {number}", one.id)
-            elif isinstance(one, tuple) and len(one) == 2:
-                yield BenchInput(one, (), f"question {number}")
+        questions = read_squad(source) if squad else source
+        if not isinstance(questions, Iterable):
+            raise BadInput(f"questions is {questions!r:.60}; expected a file in SQuAD format, or a list of Question")
+        for number, item in enumerate(questions):
+            if isinstance(item, Question):
+                yield BenchInput(item.texts, item.answers, item.where or f"question {number}", item.id)
+            elif isinstance(item, tuple) and len(item) == 2:
+                yield BenchInput(item, (), f"question {number}")
             else:
-                raise BadInput(f"question {number} is {one!r:.60}; expected a Question, as wt.data.read_squad returns")
+                raise BadInput(f"question {number} is {item!r:.60}; expected a Question, as wt.data.read_squad returns")
 
     def reference_rule(self, rule: str) -> str:
-        """Any questions: the rule is applied when an answer is explained, because where it is decides."""
+        """Return "random": the rule depends on the answer's position, so it is applied at explanation time."""
         if rule == "same-class":
-            raise BadSetting("rule", rule, "another one: answers to questions are not of classes")
+            raise BadSetting("rule", rule, "'gamma', 'lowest' or 'random': answers to questions have no classes")
         return "random"
 
     def check_references(self, texts: Sequence[tuple[str, ...]]) -> None:
         alone = next((item for item in texts if len(item) == 1), None)
         if alone is not None:
-            wanted = "pairs of question and context, as columns of these names"
-            raise BadInput(f"{alone[0]!r:.40} is one text; a library of questions is made of {wanted}")
+            needed = "pairs of question and context, in columns of these names"
+            raise BadInput(f"{alone[0]!r:.40} is one text; a reference library for questions needs {needed}")
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
-        """Of the likeliest ends."""
+        """Return the probability of the most likely start times that of the most likely end: batch 1."""
         return logits.softmax(-1).amax(-1).prod(-1, keepdim=True)
 
-    def kept_beside(self, rows: Sequence[Row]) -> Tensor:
-        """For each token of each question, the probability that the answer starts, and ends, there; 0 at padding."""
-        held = torch.zeros(len(rows), 2, max(map(len, rows)))
+    def reference_extras(self, rows: Sequence[Row]) -> Tensor:
+        """Return, for each token, the probabilities that the answer starts and that it ends there; 0 at padding."""
+        probabilities = torch.zeros(len(rows), 2, max(map(len, rows)))
         for group in batches([len(row) for row in rows], self.subject.fits):
             p = self.subject.logits(self.subject.batch([rows[i] for i in group])).softmax(-1).to("cpu", torch.float32)
-            for i, of_row in zip(group, p, strict=True):
-                held[i, :, : len(rows[i])] = of_row[:, : len(rows[i])]
-        return held
+            for i, row_p in zip(group, p, strict=True):
+                probabilities[i, :, : len(rows[i])] = row_p[:, : len(rows[i])]
+        return probabilities
 
     def facts(self) -> list[tuple[str, str]]:
-        cut = "longer contexts are read in windows, or cut (--long truncate)"
-        said = "for each token a logit that the answer starts, and one that it ends there"
-        return [("longest text", f"{self.subject.limit} tokens; {cut}"), ("answers questions", said)]
+        cut = "longer contexts are read in windows, or truncated (--long truncate)"
+        outputs = "a start logit and an end logit for each token"
+        return [("longest text", f"{self.subject.limit} tokens; {cut}"), ("answers questions", outputs)]
 
-    def _located(self, documents: Sequence[Document], target: Span | str, first: int) -> list[Found]:
-        """The best answer of each document, over its windows; or the one that is asked for, where it scores best."""
+    def _locate_answers(self, documents: Sequence[Document], target: Span | str, first: int) -> list[Found]:
+        """Return the best answer over each document's windows, or the requested one where it scores best."""
         subject, best = self.subject, dict[int, Found]()
         places = [(number, k) for number, document in enumerate(documents) for k in range(len(document.windows))]
-        wanted = [_wanted(target, document, first + number) for number, document in enumerate(documents)]
+        requested = [_requested_tokens(target, document, first + number) for number, document in enumerate(documents)]
         rows = [window_row(documents[number], documents[number].windows[k]) for number, k in places]
         for group in batches([len(row) for row in rows], subject.fits):
             logits = subject.logits(subject.batch([rows[i] for i in group]))
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             for row, i in enumerate(group):
                 number, k = places[i]
-                answer = _answer_in(documents[number], k, target, wanted[number], logits[row])
+                answer = _find_answer(documents[number], k, target, requested[number], logits[row])
                 if answer is not None and (number not in best or answer.score > best[number].score):
                     best[number] = answer
         for number, document in enumerate(documents):
             if number not in best:
-                cut = f"; {document.n_cut} of its tokens were cut, use long='window'" if document.n_cut else ""
-                raise BadInput(f": no window of the context holds the whole of that answer{cut}", index=first + number)
+                cut = f"; {document.n_cut} of its tokens were truncated, use long='window'" if document.n_cut else ""
+                raise BadInput(f": no window of the context contains the whole answer{cut}", index=first + number)
         return [best[number] for number in range(len(documents))]
 
 
 def answer_tokens(document: Document, text: str, at: int, number: int) -> tuple[int, int]:
-    """The first and the last token of an answer, by its place in the context."""
+    """Return the first and the last token of an answer that starts at character `at` of the context."""
     if at < 0 or not text:
-        raise BadInput(f": the context does not hold the answer {text!r:.60}", index=number)
+        raise BadInput(f": the context does not contain the answer {text!r:.60}", index=number)
     spans = zip(document.sequences, document.spans, strict=True)
     inside = [
         i
@@ -302,7 +302,7 @@ def answer_tokens(document: Document, text: str, at: int, number: int) -> tuple[
 def best_span(
     logits: Float[Tensor, "batch 2 token"], context: Bool[Tensor, "batch token"]
 ) -> tuple[Int[Tensor, "batch 2"], Float[Tensor, " batch"]]:
-    """Of each row, the start and end with the highest sum of logits, start first, in the context; and that sum."""
+    """Return, for each row, the start <= end within the context with the highest sum of logits, and that sum."""
     n = logits.shape[-1]
     pairs = logits[:, 0, :, None] + logits[:, 1, None, :]
     near = torch.ones(n, n, dtype=torch.bool, device=logits.device).triu().tril(LONGEST_ANSWER - 1)
@@ -311,8 +311,8 @@ def best_span(
     return torch.stack([best.indices // n, best.indices % n], -1), best.values
 
 
-def _wanted(target: Span | str, document: Document, number: int) -> tuple[int, int] | None:
-    """The tokens of the answer that is asked for, in the document; None: the model's."""
+def _requested_tokens(target: Span | str, document: Document, number: int) -> tuple[int, int] | None:
+    """Return the first and last token of the requested answer in the document; None for the model's own answer."""
     if isinstance(target, str):
         return answer_tokens(document, target, document.texts[CONTEXT].find(target), number)
     if target.start is None or target.end is None:
@@ -320,37 +320,37 @@ def _wanted(target: Span | str, document: Document, number: int) -> tuple[int, i
     start, end = index(target.start), index(target.end)
     if not 0 <= start <= end < len(document.ids):
         allowed = f"0 <= start <= end < {len(document.ids)}, its number of tokens"
-        raise BadInput(f": there is no span from token {start} to {end}; allowed is {allowed}", index=number)
+        raise BadInput(f": there is no span from token {start} to {end}; allowed: {allowed}", index=number)
     return start, end
 
 
-def _answer_in(
-    document: Document, window: int, target: Span | str, wanted: tuple[int, int] | None, logits: Tensor
+def _find_answer(
+    document: Document, window: int, target: Span | str, requested: tuple[int, int] | None, logits: Tensor
 ) -> Found | None:
     places = document.windows[window]
-    of_row = logits[None, :, : len(places)]
-    if wanted is not None:
-        if not {*wanted} <= {*places}:
+    row_logits = logits[None, :, : len(places)]
+    if requested is not None:
+        if not {*requested} <= {*places}:
             return None
-        start, end = (places.index(position) for position in wanted)
+        start, end = (places.index(position) for position in requested)
     elif isinstance(target, Span) and target.free:
-        start, end = (int(side.argmax()) for side in of_row[0])
+        start, end = (int(side.argmax()) for side in row_logits[0])
     else:
         context = torch.tensor([[document.sequences[i] == CONTEXT for i in places]], device=logits.device)
-        start, end = best_span(of_row, context)[0][0].tolist()
+        start, end = best_span(row_logits, context)[0][0].tolist()
     part: Part = "both" if isinstance(target, str) else target.part
     ends = torch.tensor([[start, end]], device=logits.device)
-    both = SpanObjective(ends, ends.new_tensor([ENDS["sum"]]))
-    said = SpanObjective(ends, ends.new_tensor([ENDS["sum" if part == "both" else part]]))
-    return Found(window, start, end, float(both.scalar(of_row)), float(probability_of(said, of_row)), part)
+    span = SpanObjective(ends, ends.new_tensor([ENDS["sum"]]))
+    explained = SpanObjective(ends, ends.new_tensor([ENDS["sum" if part == "both" else part]]))
+    return Found(window, start, end, float(span.scalar(row_logits)), float(probability_of(explained, row_logits)), part)
 
 
-def _added(maps: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def _sum_maps(maps: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(sum(values) for values in zip(*maps, strict=True))
 
 
 def _text_between(document: Document, start: int, end: int) -> str:
-    """The answer as it stands in its text; what is not within one text is named by its tokens."""
+    """Return the answer as written in its text, or its first and last tokens if it does not lie within one text."""
     first, last = document.spans[start], document.spans[end]
     if first is not None and last is not None and document.sequences[start] == document.sequences[end] and start <= end:
         return document.texts[document.sequences[start] or 0][first[0] : last[1]].strip()

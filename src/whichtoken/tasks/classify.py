@@ -1,4 +1,4 @@
-"""Classify: texts and pairs of texts, by a head that pools. Long texts are explained in windows and averaged."""
+"""The text classification task, for texts and pairs. Windows of a long text are explained separately and averaged."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class Classification(Task):
     heads: ClassVar[tuple[str, ...]] = ("AutoModelForSequenceClassification",)
     name: ClassVar[str] = "texts"
     unit: ClassVar[str] = "text"
-    reads: ClassVar[str] = "classifies texts"
+    purpose: ClassVar[str] = "classifies texts"
     levels: ClassVar[tuple[str, ...]] = texts.LEVELS
     bench_long: ClassVar[LongTexts | None] = "truncate"
 
@@ -47,18 +47,18 @@ class Classification(Task):
         return self.subject.encode(inputs, long or "truncate", first)
 
     def pieces(self, documents: Sequence[Document], target: Any, first: int) -> list[Piece]:
-        found = [
+        pieces = [
             Piece(index, window_row(document, window), target)
             for index, document in enumerate(documents, first)
             for window in document.windows
         ]
         if not isinstance(target, Predicted):
-            return found
-        chosen = self._classes([piece for piece in found if len(documents[piece.index - first].windows) > 1])
-        return [replace(p, goal=Class(chosen[p.index])) if p.index in chosen else p for p in found]
+            return pieces
+        classes = self._predict_classes([piece for piece in pieces if len(documents[piece.index - first].windows) > 1])
+        return [replace(p, goal=Class(classes[p.index])) if p.index in classes else p for p in pieces]
 
-    def _classes(self, pieces: Sequence[Piece]) -> dict[int, int]:
-        """A text in several windows has one prediction: the class with the highest mean probability over them."""
+    def _predict_classes(self, pieces: Sequence[Piece]) -> dict[int, int]:
+        """Predict one class per text: the one with the highest mean probability over its windows."""
         link, sums = link_of(self.subject), dict[int, Tensor]()
         for group in batches([len(piece.row) for piece in pieces], self.subject.fits):
             logits = self.subject.logits(self.subject.batch([pieces[i].row for i in group]))
@@ -70,11 +70,11 @@ class Classification(Task):
         return class_objective(self.subject, [piece.goal for piece in pieces], logits)
 
     def record(
-        self, document: Document, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]
+        self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
     ) -> Attribution:
         scored, single = [part.scored[key] for part in parts], len(parts) == 1
-        shown = document.windows[0] if single else range(len(document.ids))
-        merged = scored[0] if single else _merged(document, scored)
+        positions = document.windows[0] if single else range(len(document.ids))
+        merged = scored[0] if single else _merge_windows(document, scored)
         return Attribution(
             scores=merged.scores,
             target=parts[0].target,
@@ -86,15 +86,15 @@ class Classification(Task):
             layers=merged.layers,
             seconds=merged.seconds,
             evaluations=merged.evaluations,
-            **texts.token_fields(document, shown),
-            **made,
+            **texts.token_fields(document, positions),
+            **origin,
         )
 
     def removals(self) -> Mapping[str, Perturbation]:
         return texts.Removals(self.subject)
 
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
-        return texts.reopened(self.subject, record, resolved(self.subject, record.target))
+        return texts.reopen_text(self.subject, record, objective_of(self.subject, record.target))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
         return texts.units(record, level)
@@ -106,8 +106,8 @@ class Classification(Task):
         return len(document.windows[0])
 
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
-        for found in read_examples(source, labels, columns):
-            yield BenchInput(found.texts, found.label, found.where)
+        for example in read_examples(source, labels, columns):
+            yield BenchInput(example.texts, example.label, example.where)
 
     def reference_rule(self, rule: str) -> str:
         return rule
@@ -116,16 +116,16 @@ class Classification(Task):
         return link_of(self.subject).probabilities(logits)
 
     def facts(self) -> list[tuple[str, str]]:
-        cut = "longer ones are cut, or explained in windows (--long window)"
+        cut = "longer ones are truncated, or explained in windows (--long window)"
         return [("longest text", f"{self.subject.limit} tokens; {cut}"), *class_facts(self.subject)]
 
 
 def class_target(target: Any, labels: Sequence[str]) -> Predicted | Class | Contrast:
-    """The short forms that `explain(target=...)` accepts."""
+    """Convert the short forms that `explain(target=...)` accepts; BadSetting for a target that is not of classes."""
     if target is None or isinstance(target, Predicted):
         return Predicted()
     if isinstance(target, Span):
-        raise BadSetting("target", target, "a class: a Span is an answer, and this model does not answer questions")
+        raise BadSetting("target", target, "a class: a Span is an answer, but this model does not answer questions")
     if isinstance(target, Contrast):
         pair = label_index(target.label, labels), label_index(target.rather_than, labels)
         if pair[0] == pair[1]:
@@ -136,12 +136,12 @@ def class_target(target: Any, labels: Sequence[str]) -> Predicted | Class | Cont
 
 def class_gold(subject: Subject, example: BenchInput) -> Gold:
     if example.truth is None:
-        raise BadInput(": this protocol explains the true class, and there is no label", place=example.where)
+        raise BadInput(": this protocol explains the gold label, but there is none", place=example.where)
     return Gold(Class(label_index(example.truth, subject.labels)))
 
 
 def class_objective(subject: Subject, goals: Sequence[Any], logits: Tensor) -> ClassObjective:
-    """Of a head that gives a logit for each class; what is not said is what it predicts."""
+    """Return the objective of a head with one logit per class; `Predicted` goals become the predicted class."""
     predicted = logits.argmax(-1).tolist()
     toward = [own if isinstance(goal, Predicted) else goal.label for goal, own in zip(goals, predicted, strict=True)]
     against = [goal.rather_than for goal in goals if isinstance(goal, Contrast)]
@@ -150,19 +150,19 @@ def class_objective(subject: Subject, goals: Sequence[Any], logits: Tensor) -> C
     return ClassObjective(tensors[0], tensors[1], link_of(subject), subject.readout)
 
 
-def resolved(subject: Subject, target: Target) -> ClassObjective:
-    """The objective of a record."""
+def objective_of(subject: Subject, target: Target) -> ClassObjective:
+    """Return the objective of a record's target."""
     if isinstance(target, Span):
-        raise UsageError(f"this attribution is of an answer, and {subject.title} gives classes")
-    wanted = class_target(target, subject.labels)
-    return class_objective(subject, [wanted], torch.zeros(1, len(subject.labels), device=subject.device))
+        raise UsageError(f"this attribution explains an answer, but {subject.title} predicts classes")
+    goal = class_target(target, subject.labels)
+    return class_objective(subject, [goal], torch.zeros(1, len(subject.labels), device=subject.device))
 
 
 def link_of(subject: Subject) -> Link:
-    """Single-logit and multi-label heads give each label a probability of its own."""
+    """Return sigmoid for single-logit and multi-label heads, whose labels are independent, else softmax."""
     config = subject.model.config
-    alone = config.num_labels == 1 or config.problem_type == "multi_label_classification"
-    return Link.SIGMOID if alone else Link.SOFTMAX
+    independent = config.num_labels == 1 or config.problem_type == "multi_label_classification"
+    return Link.SIGMOID if independent else Link.SOFTMAX
 
 
 def class_facts(subject: Subject) -> list[tuple[str, str]]:
@@ -173,18 +173,18 @@ def class_facts(subject: Subject) -> list[tuple[str, str]]:
     ]
 
 
-def _merged(document: Document, parts: Sequence[Scored]) -> Scored:
+def _merge_windows(document: Document, parts: Sequence[Scored]) -> Scored:
     return Scored(
-        scores=_averaged(document, [part.scores for part in parts]),
+        scores=_average_windows(document, [part.scores for part in parts]),
         details={"windows": [part.details for part in parts]} if parts[0].details else {},
-        layers=tuple(_averaged(document, terms) for terms in zip(*(part.layers for part in parts), strict=True)),
+        layers=tuple(_average_windows(document, terms) for terms in zip(*(part.layers for part in parts), strict=True)),
         seconds=sum(part.seconds for part in parts),
         evaluations=sum(part.evaluations for part in parts),
     )
 
 
-def _averaged(document: Document, parts: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Each token's mean over the windows that hold it; special tokens, which stand in all of them, get 0."""
+def _average_windows(document: Document, parts: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Return each token's mean over the windows that contain it; special tokens, which are in all windows, get 0."""
     sums, counts = [0.0] * len(document.ids), [0] * len(document.ids)
     for window, scores in zip(document.windows, parts, strict=True):
         for position, score in zip(window, scores, strict=True):

@@ -1,4 +1,4 @@
-"""ClassifyImage: images, by models that read them in patches. One score for each patch."""
+"""The image classification task, for models that read patches. Every patch gets a score."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from whichtoken.data.examples import read_images
 from whichtoken.errors import NotFinite, UsageError
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.architectures import PREFIXES
-from whichtoken.models.images import Prepared, as_images, black, from_png, png_of, prepare, seen
+from whichtoken.models.images import Prepared, black, check_images, decode_png, encode_png, prepare, to_display
 from whichtoken.records import Attribution, Picture
 from whichtoken.targets import Part, label_of
-from whichtoken.tasks.classify import class_facts, class_gold, class_objective, class_target, resolved
+from whichtoken.tasks.classify import class_facts, class_gold, class_objective, class_target, objective_of
 from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit
 from whichtoken.vision.maps import pixel_map
-from whichtoken.vision.pixels import rounded
+from whichtoken.vision.pixels import round_scores
 
 TEXTS_ONLY = {
     Ask.REFERENCES: "it contrasts with reference texts",
@@ -41,9 +41,9 @@ class ImageClassification(Task):
     name: ClassVar[str] = "images"
     unit: ClassVar[str] = "image"
     tokens: ClassVar[str] = "patches"
-    reads: ClassVar[str] = "classifies images"
+    purpose: ClassVar[str] = "classifies images"
     keywords: ClassVar[tuple[str, ...]] = ("images",)
-    give: ClassVar[str] = "images=[...], or --image FILE"
+    input_hint: ClassVar[str] = "images=[...], or --image FILE"
     default_methods: ClassVar[str] = "token-tm,gae,transatt"
     at_once: ClassVar[int] = 16
     levels: ClassVar[tuple[str, ...]] = ("token", "pixel")
@@ -53,41 +53,41 @@ class ImageClassification(Task):
         return class_target(target, self.subject.labels)
 
     def inputs(self, inputs: object) -> Iterable[Any]:
-        return as_images(inputs)
+        return check_images(inputs)
 
     def can_run(self, method: Method) -> Reason | None:
-        said = [Reason(why) for ask, why in TEXTS_ONLY.items() if ask in method.needs.asks]
+        reasons = [Reason(why) for ask, why in TEXTS_ONLY.items() if ask in method.needs.asks]
         baseline = method.settings.get("baseline")
         if baseline in ("pad", "mask"):
-            said.append(Reason(f"there is no {baseline} token among patches", "set baseline to zero"))
-        return said[0] if said else None
+            reasons.append(Reason(f"there is no {baseline} token among patches", "set baseline to zero"))
+        return reasons[0] if reasons else None
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Prepared]:
         return prepare(self.subject, inputs, first)
 
     def pieces(self, documents: Sequence[Prepared], target: Any, first: int) -> list[Piece]:
-        found = enumerate(documents, first)
-        return [Piece(index, self.subject.image_row(image.pixels), target) for index, image in found]
+        numbered = enumerate(documents, first)
+        return [Piece(index, self.subject.image_row(image.pixels), target) for index, image in numbered]
 
     def objective(self, pieces: Sequence[Piece], logits: Tensor) -> ClassObjective:
         return class_objective(self.subject, [piece.goal for piece in pieces], logits)
 
     def record(
-        self, document: Prepared, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]
+        self, document: Prepared, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
     ) -> Attribution:
         (part,) = parts
         scored, image = part.scored[key], part.piece.row.image
         assert image is not None, "a row of an image"
         if scored.pixels is not None and not scored.pixels.isfinite().all():
-            raise NotFinite(f": {key} gives NaN or infinite scores of pixels", index=part.piece.index)
-        nothing = (None,) * len(scored.scores)
-        fine = () if scored.pixels is None else tuple(tuple(row) for row in scored.pixels.tolist())
+            raise NotFinite(f": {key} returned NaN or infinite pixel scores", index=part.piece.index)
+        no_text = (None,) * len(scored.scores)
+        pixel_scores = () if scored.pixels is None else tuple(tuple(row) for row in scored.pixels.tolist())
         return Attribution(
             texts=(),
             tokens=(*prefix_names(self.subject), *_patch_names(image.grid)),
-            spans=nothing,
-            sequences=nothing,
-            word_ids=nothing,
+            spans=no_text,
+            sequences=no_text,
+            word_ids=no_text,
             scores=scored.scores,
             target=part.target,
             label=label_of(part.target, self.subject.labels),  # type: ignore[arg-type]  # of classes
@@ -98,29 +98,29 @@ class ImageClassification(Task):
             layers=scored.layers,
             seconds=scored.seconds,
             evaluations=scored.evaluations,
-            picture=replace(_picture(self.subject, document, image.grid), pixels=fine),
-            **made,
+            picture=replace(_picture(self.subject, document, image.grid), pixels=pixel_scores),
+            **origin,
         )
 
     def removals(self) -> Mapping[str, Perturbation]:
         return _Fills(self.subject)
 
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
-        """Without the image itself, from the picture in the record: the same where a processor made it of 8 bits."""
+        """Reopen from `item`, or from the record's picture, which is exact if the processor produced 8-bit values."""
         if record.picture is None:
-            raise UsageError(f"this attribution is of a text, and {self.subject.title} classifies images")
-        given = () if item is None else prepare(self.subject, [item])
-        pixels = given[0].pixels if given else from_png(self.subject, record.picture.png)
+            raise UsageError(f"this attribution explains a text, but {self.subject.title} classifies images")
+        prepared = () if item is None else prepare(self.subject, [item])
+        pixels = prepared[0].pixels if prepared else decode_png(self.subject, record.picture.png)
         row = self.subject.image_row(pixels)
         key = hashlib.sha256(record.picture.png.encode()).hexdigest()[:16]
-        return Opened(row, resolved(self.subject, record.target), key, pixels[0].numel(), sum(row.special))
+        return Opened(row, objective_of(self.subject, record.target), key, pixels[0].numel(), sum(row.special))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
-        """Pixels; by token, those of each patch together. Enlarging makes many ties that only rounding tells apart."""
-        assert record.picture is not None, "checked when it was opened"
+        """Return single pixels, or the pixels of each patch. Rounding restores the ties that upscaling blurs."""
+        assert record.picture is not None, "`reopen` checks this"
         height, width = record.picture.height, record.picture.width
         if level == "pixel":
-            heat = rounded(pixel_map(record, height, width)).ravel().tolist()
+            heat = round_scores(pixel_map(record, height, width)).ravel().tolist()
             return [Unit((place,), score) for place, score in enumerate(heat)]
         places = np.arange(height * width).reshape(height, width)
         rows, columns = record.picture.rows, record.picture.columns
@@ -137,13 +137,13 @@ class ImageClassification(Task):
     def n_tokens(self, document: Prepared) -> int:
         return len(self.subject.image_row(document.pixels))
 
-    def named(self, document: Prepared) -> str:
+    def document_key(self, document: Prepared) -> str:
         return Image(document.pixels, (0, 0)).digest.hex()
 
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
-        """From a folder of image files, a file with a column `image`, or a list of images."""
-        for found in read_images(source, labels, columns):
-            yield BenchInput(found.image, found.label, found.where)
+        """Read a folder of image files, a file with a column `image`, or a list of images."""
+        for example in read_images(source, labels, columns):
+            yield BenchInput(example.image, example.label, example.where)
 
     def facts(self) -> list[tuple[str, str]]:
         subject = self.subject
@@ -163,7 +163,7 @@ class ImageClassification(Task):
 
 
 class _Fills(Mapping[str, Perturbation]):
-    """What removed pixels become: black, if the processor says what that is, or the mean of their channel."""
+    """Fills for removed pixels: black, if the processor defines it, or the mean of their channel."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -184,15 +184,15 @@ class _Fills(Mapping[str, Perturbation]):
 
 
 def prefix_names(subject: Subject) -> tuple[str, ...]:
-    """What stands before the patches."""
-    found = [(name, getattr(subject.embeddings, name, None)) for name in PREFIXES]
-    counts = [(PREFIX_NAMES[name], tokens.shape[1]) for name, tokens in found if tokens is not None]
+    """Return the names of the tokens before the patches."""
+    parameters = [(name, getattr(subject.embeddings, name, None)) for name in PREFIXES]
+    counts = [(PREFIX_NAMES[name], tokens.shape[1]) for name, tokens in parameters if tokens is not None]
     return tuple(name.format(number) for name, count in counts for number in range(1, count + 1))
 
 
 def _picture(subject: Subject, image: Prepared, grid: tuple[int, int]) -> Picture:
-    shown = seen(subject.processor, image.pixels)
-    return Picture(image.source, png_of(shown), shown.shape[1], shown.shape[0], *grid)
+    display = to_display(subject.processor, image.pixels)
+    return Picture(image.source, encode_png(display), display.shape[1], display.shape[0], *grid)
 
 
 def _patch_names(grid: tuple[int, int]) -> tuple[str, ...]:

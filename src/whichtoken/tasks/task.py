@@ -1,7 +1,7 @@
-"""Task: how one kind of model is handled, from an input to its record, and back for measuring.
+"""Task: how one kind of model is handled, from an input to its record, and back for evaluation.
 
-To add one: a class in one file that inherits from `Task` (or from none, with the same methods), and `register`.
-Other packages name modules that register tasks in the entry-point group `whichtoken.tasks`.
+To add a task, write a class in one file that inherits from `Task` (or has the same methods) and `register` it.
+Other packages list the modules that register their tasks in the entry-point group `whichtoken.tasks`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ ENTRY_POINTS = "whichtoken.tasks"
 
 @dataclass(frozen=True)
 class Piece:
-    """A row of tokens that is explained by itself: a window of a long text, an end of an answer, an image."""
+    """A row of tokens that is explained on its own: a window of a long text, one end of an answer, an image."""
 
     index: int  # of the input
     row: Row
-    goal: Any = None  # what its task needs to say what is explained of it
+    goal: Any = None  # what is explained of it, in the task's own form
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Scored:
     layers: tuple[tuple[float, ...], ...]
     seconds: float
     evaluations: float
-    pixels: Tensor | None = None  # of an image, where the method gives them: row column
+    pixels: Tensor | None = None  # scores of an image's pixels, if the method provides them: row column
 
 
 @dataclass(frozen=True)
 class ScoredPiece:
-    """A piece, what was explained of it, and what every method made of it."""
+    """A piece, its explained target, and every method's scores for it."""
 
     piece: Piece
     target: Target
@@ -57,7 +57,7 @@ class ScoredPiece:
 
 @dataclass(frozen=True)
 class Unit:
-    """Elements of an input (tokens, or pixels) that are removed together, and their score."""
+    """Elements of an input (tokens or pixels) that are removed together, with their score."""
 
     elements: tuple[int, ...]
     score: float
@@ -69,115 +69,115 @@ class Reason:
 
     why: str
     fix: str = ""
-    library: bool = False  # one is missing, which the method will say itself, with how to make it
+    library: bool = False  # a reference library or head mask is missing; the method's own error says how to build it
 
 
 @dataclass(frozen=True)
 class BenchInput:
-    """One input of a benchmark: what is explained of it if the truth is, and where it was found."""
+    """One input of a benchmark, with its gold label."""
 
-    item: Any  # as `encode` takes it
-    truth: Any = None  # a label, an answer; None: not known
-    where: str = ""
+    item: Any  # as `encode` accepts it
+    truth: Any = None  # the gold label or answers; None if unknown
+    where: str = ""  # file and line, for error messages
     id: str = ""
 
 
 @dataclass(frozen=True)
 class Gold:
-    """The truth about an input, as far as a benchmark uses it."""
+    """The gold label or answer of an input, as a benchmark uses it."""
 
-    target: Any  # to explain it
-    positions: tuple[int, ...] = ()  # of the tokens that hold it, in what the model reads
-    cut_off: bool = False  # the model's limit took some of them
+    target: Any  # as `explain(target=...)` accepts it
+    positions: tuple[int, ...] = ()  # of the answer's tokens, in the sequence that the model reads
+    cut_off: bool = False  # truncation to the model's limit removed some of them
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An input as it was explained, to remove parts of it and ask the model again."""
+    """An input as it was explained, ready to be evaluated with parts removed."""
 
     row: Row
     objective: Objective
-    key: str  # names the input
-    n_elements: int  # that a pattern of what is kept has entries for
-    n_fixed: int  # tokens that always stay
+    key: str  # identifies the input
+    n_elements: int  # length of a pattern of kept elements
+    n_fixed: int  # tokens that are never removed
 
 
 class Task(Protocol):
-    """Bound to a subject. The methods of the first group have no default."""
+    """How one kind of model is handled; bound to a subject. The methods of the first group have no default."""
 
     subject: Subject
-    heads: ClassVar[tuple[str, ...]] = ()  # classes of transformers that load the models it is for
+    heads: ClassVar[tuple[str, ...]] = ()  # transformers auto classes that load its models
     name: ClassVar[str]  # on the command line
-    unit: ClassVar[str]  # what is explained: a text, a question, an image
+    unit: ClassVar[str]  # what one input is: text, question, image
     tokens: ClassVar[str] = "tokens"  # what its parts are called
-    reads: ClassVar[str]  # in messages: what the model is for
-    keywords: ClassVar[tuple[str, ...]] = ("texts",)  # as which its inputs may be given
-    give: ClassVar[str] = "texts, or pairs of texts"  # how to do so, in messages
-    default_methods: ClassVar[str] = "contrast-cat,attcat"  # of the command line; those that the model can run
+    purpose: ClassVar[str]  # what the model does, for messages: "classifies texts"
+    keywords: ClassVar[tuple[str, ...]] = ("texts",)  # keyword arguments of `explain` that accept its inputs
+    input_hint: ClassVar[str] = "texts, or pairs of texts"  # how to pass inputs, for messages
+    default_methods: ClassVar[str] = "contrast-cat,attcat"  # of the command line, restricted to those that can run
     at_once: ClassVar[int] = 128  # inputs that are encoded and sorted by length together
-    levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
-    protocol: ClassVar[Mapping[str, Any]] = {}  # how a benchmark differs from the recommended one by default
-    has_answers: ClassVar[bool] = False  # tokens that a metric can look for, where the truth is known
-    bench_long: ClassVar[LongTexts | None] = None  # what a benchmark does with inputs over the model's limit
+    levels: ClassVar[tuple[str, ...]] = ("token",)  # of parts that can be removed
+    protocol: ClassVar[Mapping[str, Any]] = {}  # benchmark defaults that differ from the recommended protocol
+    has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
+    bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Any]:
-        """Documents, one for each input. `first`: the index of the first input, for errors."""
+        """Return one document per input. `first`: the index of the first input, for error messages."""
         ...
 
     def pieces(self, documents: Sequence[Any], target: Any, first: int) -> list[Piece]:
-        """What is explained by itself. May run the model to find out what it predicts."""
+        """Split documents into pieces that are explained separately. May run the model to find out what it predicts."""
         ...
 
     def objective(self, pieces: Sequence[Piece], logits: Tensor) -> Objective:
-        """What is explained of these pieces, given the model's logits for them."""
+        """Return what is explained of these pieces, given the model's logits for them."""
         ...
 
-    def record(self, document: Any, parts: Sequence[ScoredPiece], key: str, made: Mapping[str, Any]) -> Attribution:
-        """One method's record of a document, merged over its pieces. `made`: the fields that say how it was made."""
+    def record(self, document: Any, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]) -> Attribution:
+        """Return one method's record of a document, merged over its pieces. `origin`: the fields on how it was made."""
         ...
 
     def removals(self) -> Mapping[str, Perturbation]:
-        """How parts of an input can be removed, by name, the usual one first."""
+        """Return the ways to remove parts of an input by name, the default first."""
         ...
 
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
-        """The input of a record, as the model read it; UsageError if this model did not. `item`: the input itself."""
+        """Return a record's input as the model read it. `item`: the input itself. UsageError if it does not fit."""
         ...
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
-        """What can be removed of a record's input, in its order."""
+        """Return the removable units of a record's input, in input order."""
         ...
 
     def n_tokens(self, document: Any) -> int:
-        """How many tokens the model reads of a document, special ones included."""
+        """Return how many tokens of a document the model reads, including special tokens."""
         ...
 
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
-        """The inputs of a benchmark."""
+        """Read the inputs of a benchmark."""
         ...
 
-    # What follows has a default.
+    # The methods below have defaults.
 
-    def named(self, document: Any) -> Any:
-        """What tells a document from others, with a `repr` that does not change."""
+    def document_key(self, document: Any) -> Any:
+        """Return a value that identifies a document and has a stable `repr`."""
         return document.texts
 
     @classmethod
     def accepts(cls, subject: Subject) -> bool:
-        """Whether this is the task of the subject's model."""
+        """Return whether this task fits the subject's model."""
         return subject.head.auto_class in cls.heads
 
     def target(self, target: Any) -> Any:
-        """What `explain(target=...)` accepts, checked; an error now rather than after the first pass."""
+        """Check and normalise what `explain(target=...)` accepts, before the first forward pass."""
         return target
 
     def check_long(self, long: str | None) -> None:
-        """What `explain(long=...)` says of inputs over the model's limit."""
+        """Raise BadSetting if `explain(long=...)` has no such option for this task."""
         if long is not None:
             raise BadSetting("long", long, f"None: {self.unit}s are never too long for {self.subject.title}")
 
     def inputs(self, inputs: object) -> Iterable[Any]:
-        """What can be a list of inputs, or BadInput."""
+        """Return the inputs as an iterable; BadInput if they are not one."""
         if isinstance(inputs, str):
             raise BadInput(f"inputs is one string, {inputs[:40]!r}; put it in a list: [text]")
         if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
@@ -185,54 +185,54 @@ class Task(Protocol):
         return inputs
 
     def can_run(self, method: Method) -> Reason | None:
-        """Why this model cannot run a method, if it cannot."""
-        return lacking_library(self.subject, method)
+        """Return why this model cannot run a method; None if it can."""
+        return missing_library(self.subject, method)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
-        """By name; None: the usual one. An error says why a model does not have one of the known ones."""
-        known = self.removals()
+        """Return a removal by name (None: the default). Raise UnsupportedModel if this model does not have it."""
+        removals = self.removals()
         if how is None:
-            return next(iter(known.values()))
+            return next(iter(removals.values()))
         if not isinstance(how, str):
             return how
-        if how not in known:
-            raise UnknownName("perturbation", how, known)
-        return known[how]
+        if how not in removals:
+            raise UnknownName("perturbation", how, removals)
+        return removals[how]
 
     def bench_target(self, part: Part) -> Any:
-        """What a benchmark explains unless it explains the truth. `part`: of an answer."""
+        """Return what a benchmark explains if it does not explain the gold label. `part`: which ends of an answer."""
         return None
 
     def gold(self, example: BenchInput, document: Any, index: int, part: Part) -> Gold | None:
-        """The truth about an example; None if it is not known, and the example is left out where it is needed."""
+        """Return the gold label or answer; None if unknown (examples without one are skipped where it is needed)."""
         return None
 
     def reference_rule(self, rule: str) -> str:
-        """By which rule texts are kept for a reference library while a corpus is scanned."""
-        raise UsageError(f"{self.subject.title} {self.reads}; reference libraries are made of texts")
+        """Return the rule that selects reference texts while a corpus is scanned."""
+        raise UsageError(f"{self.subject.title} {self.purpose}; reference libraries can only be built from texts")
 
     def check_references(self, texts: Sequence[tuple[str, ...]]) -> None:
-        """BadInput if these cannot be references."""
+        """Raise BadInput if these texts cannot be references."""
         return
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
-        """How much each class (of an answer, the only one) is activated: batch label."""
+        """Return the probability of each class (question answering has only one): batch label."""
         return logits.softmax(-1)
 
-    def kept_beside(self, rows: Sequence[Row]) -> Tensor | None:
-        """What else a library keeps of its references, where their class alone does not say how well they suit."""
+    def reference_extras(self, rows: Sequence[Row]) -> Tensor | None:
+        """Return what a library stores of its references besides activations; None where the class is enough."""
         return None
 
     def facts(self) -> list[tuple[str, str]]:
-        """What `whichtoken model` says of inputs and outputs."""
+        """Return what `whichtoken model` prints about inputs and outputs."""
         return []
 
 
-def lacking_library(subject: Subject, method: Method) -> Reason | None:
-    """Of a method that asks for references, or heads, and finds none."""
+def missing_library(subject: Subject, method: Method) -> Reason | None:
+    """Return a reason if a method needs a reference library or a head mask and there is none."""
     for ask, name in ((Ask.REFERENCES, "reference library"), (Ask.HEADS, "head mask")):
-        given = getattr(subject, ask.value) is not None or method.settings.get(ask.value) is not None
-        if ask in method.needs.asks and not given:
+        present = getattr(subject, ask.value) is not None or method.settings.get(ask.value) is not None
+        if ask in method.needs.asks and not present:
             return Reason(f"there is no {name}", f"see: whichtoken {ask.value} build --help", library=True)
     return None
 
@@ -242,7 +242,7 @@ _T = TypeVar("_T", bound=type[Task])
 
 
 def register(task: _T) -> _T:
-    """Class decorator. Of several tasks that accept a model, the latest one has it."""
+    """Register a task (class decorator). If several tasks accept a model, the one registered last is used."""
     _tasks.insert(0, task)
     return task
 
@@ -250,11 +250,11 @@ def register(task: _T) -> _T:
 def task_for(subject: Subject) -> Task:
     if not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
-    _load_others()
+    _load_entry_points()
     return next(task for task in _tasks if task.accepts(subject))(subject)  # type: ignore[call-arg]
 
 
 @cache
-def _load_others() -> None:
+def _load_entry_points() -> None:
     for entry in entry_points(group=ENTRY_POINTS):
         entry.load()

@@ -1,4 +1,4 @@
-"""What tasks that read texts have in common: documents, windows, and words that can be removed."""
+"""Shared code of the text tasks: documents, windows, and removable words."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ def check_long(long: str | None) -> None:
         raise BadSetting("long", long, f"one of {', '.join(get_args(LongTexts))}")
 
 
-def token_fields(document: Document, shown: Sequence[int]) -> dict[str, Any]:
-    """The fields of a record that say what its tokens are."""
+def token_fields(document: Document, positions: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a record that describe its tokens."""
     names = ("tokens", "spans", "sequences", "word_ids")
-    return {"texts": document.texts, **{name: tuple(getattr(document, name)[i] for i in shown) for name in names}}
+    return {"texts": document.texts, **{name: tuple(getattr(document, name)[i] for i in positions) for name in names}}
 
 
 class Removals(Mapping[str, Perturbation]):
-    """delete, mask and pad; an error says why a model does not have one of them."""
+    """The removals delete, mask and pad. UnsupportedModel says why a model does not have one of them."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -41,7 +41,7 @@ class Removals(Mapping[str, Perturbation]):
         filler = self._subject.filler(name)
         if filler is None:
             title = self._subject.title
-            raise UnsupportedModel(f"{title} has no {name} token to replace words by; use the perturbation 'delete'")
+            raise UnsupportedModel(f"{title} has no {name} token to replace words with; use the perturbation 'delete'")
         if name == "pad":
             self._check_padding()
         return Replace(name, filler)
@@ -53,7 +53,7 @@ class Removals(Mapping[str, Perturbation]):
         return 3
 
     def _check_padding(self) -> None:
-        """RoBERTa, XLM-R and MPNet look for padding by its id; a decoder reads the last token that is none."""
+        """Raise UnsupportedModel for RoBERTa, XLM-R and MPNet, which detect padding by its id, and for decoders."""
         subject = self._subject
         by_position = subject.architecture.positions_after_padding
         if by_position or subject.architecture.readout(subject.model) is Readout.LAST:
@@ -64,8 +64,8 @@ class Removals(Mapping[str, Perturbation]):
             )
 
 
-def text_record(document: Document, part: ScoredPiece, key: str, label: str, made: Mapping[str, Any]) -> Attribution:
-    """Of a document that was explained in one piece, its first window."""
+def text_record(document: Document, part: ScoredPiece, key: str, label: str, origin: Mapping[str, Any]) -> Attribution:
+    """Return the record of a document that was explained in one piece, its first window."""
     scored = part.scored[key]
     return Attribution(
         scores=scored.scores,
@@ -79,28 +79,29 @@ def text_record(document: Document, part: ScoredPiece, key: str, label: str, mad
         seconds=scored.seconds,
         evaluations=scored.evaluations,
         **token_fields(document, document.windows[0]),
-        **made,
+        **origin,
     )
 
 
-def window_of(document: Document, record: Attribution, title: str) -> tuple[int, ...]:
-    """The window of a document that a record explains, as its spans tell; UsageError if there is none."""
+def find_window(document: Document, record: Attribution, title: str) -> tuple[int, ...]:
+    """Return the window of a document whose tokens and spans are those of a record; UsageError if none matches."""
     for window in document.windows:
         fields = token_fields(document, window)
         if (record.tokens, record.spans) == (fields["tokens"], fields["spans"]):
             return window
     raise UsageError(
-        f"this attribution has other tokens than {title} reads at once; explain with this model, and without windows"
+        f"this attribution's tokens are not those that {title} reads in one pass; explain with this model, and without "
+        "windows"
     )
 
 
-def reopened(subject: Subject, record: Attribution, objective: Objective) -> Opened:
-    """The text of a record, if this model reads it whole, or cut in the same place."""
+def reopen_text(subject: Subject, record: Attribution, objective: Objective) -> Opened:
+    """Reopen a record's text; UsageError unless this model reads it whole or truncates it at the same token."""
     (document,) = subject.encode([record.texts])
-    return opened(record, window_of(document, record, subject.title), document, objective)
+    return open_window(record, find_window(document, record, subject.title), document, objective)
 
 
-def opened(record: Attribution, window: tuple[int, ...], document: Document, objective: Objective) -> Opened:
+def open_window(record: Attribution, window: tuple[int, ...], document: Document, objective: Objective) -> Opened:
     row = window_row(document, window)
     key = hashlib.sha256("\0".join(record.texts).encode()).hexdigest()[:16]
     n_fixed = sum(sequence is None for sequence in record.sequences)
@@ -108,7 +109,7 @@ def opened(record: Attribution, window: tuple[int, ...], document: Document, obj
 
 
 def units(record: Attribution, level: str) -> list[Unit]:
-    """Content tokens, or words, whose score is the sum over their tokens."""
+    """Return the content tokens, or the words (a word's score is the sum over its tokens)."""
     if level == "word":
         groups = word_groups(record.texts, record.spans, record.sequences, record.word_ids)
     else:

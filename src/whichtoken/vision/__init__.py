@@ -1,4 +1,4 @@
-"""Heat maps of images: how faithful they are, and how well they find the object. Pure functions of arrays, no torch."""
+"""Heat maps of images: how faithful they are and how well they locate the object. Pure array functions, no torch."""
 
 from whichtoken.vision.maps import pixel_map, resized, scaled
 from whichtoken.vision.pixels import PixelCurves, accuracy_auc, aopc, log_odds, removal_order, without_pixels

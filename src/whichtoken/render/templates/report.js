@@ -1,5 +1,5 @@
 "use strict";
-// Rows are moved and never rebuilt, so that what a user wrote stays text.
+// Rows are moved, never rebuilt from strings, so user content cannot become markup.
 const table = document.querySelector("table.bench");
 const headers = [...table.tHead.rows[0].cells];
 
@@ -21,14 +21,14 @@ function sort(header) {
   const sign = way === "ascending" ? 1 : -1;
   const body = table.tBodies[0];
   const pairs = [...body.rows].map((row) => [valueOf(row, column, kind), row]);
-  // What was not measured comes last either way.
+  // Missing values come last in both directions.
   pairs.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : sign * compare(a, b, kind)));
   body.append(...pairs.map(([, row]) => row));
   for (const other of headers) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", way);
 }
 
-// Buttons come from here: without the script there is nothing to press.
+// Buttons are created here, so that there are none if scripts are disabled.
 for (const header of headers) {
   const button = document.createElement("button");
   button.type = "button";
