@@ -18,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = ("cli", "assets", "catalogue.py", "__init__.py", "_lazy.py")
@@ -140,8 +142,8 @@ def killed_by(tree: Path, mutant: Mutant, near_only: bool) -> str | None:
         near = [path for path in NEAR.get(mutant.path.split("/")[0], []) if (tree / path).exists()]
         first = near or ["tests/test_explain.py", "tests/test_records.py", "tests/test_words.py"]
         for chosen in [first] if near_only else [first, ["tests"]]:
-            words = ["-q", "-x", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider", *chosen]
-            if "slow" in (tree / "Makefile").read_text(encoding="utf-8"):
+            words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *chosen]
+            if "not slow" in (tree / "Makefile").read_text(encoding="utf-8"):
                 words += ["-m", "not slow"]
             environment = {**os.environ, "PYTHONPATH": str(source)}
             done = subprocess.run(
@@ -164,6 +166,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tree", type=Path, default=ROOT)
     parser.add_argument("--near", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -171,14 +174,15 @@ def main() -> None:
         rows = json.loads(given.out.read_text(encoding="utf-8"))
     else:
         rows = [{**asdict(m), "killed_by": None} for m in choose(given.tree, given.n, given.seed)]
-    for row in rows:
-        if row["killed_by"] is None:
-            mutant = mutants_of(given.tree, row["path"])[row["number"]]
-            row["killed_by"] = killed_by(given.tree, mutant, given.near)
-            print(
-                f"{mutant.path}:{mutant.line} {row['killed_by'] or 'SURVIVED'}\n    {mutant.after.strip()}", flush=True
-            )
-            given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+    def judge(row: dict[str, Any]) -> None:
+        mutant = mutants_of(given.tree, row["path"])[row["number"]]
+        row["killed_by"] = killed_by(given.tree, mutant, given.near)
+        print(f"{mutant.path}:{mutant.line} {row['killed_by'] or 'SURVIVED'}\n    {mutant.after.strip()}", flush=True)
+        given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        list(pool.map(judge, [row for row in rows if row["killed_by"] is None]))
     print(f"{sum(row['killed_by'] is not None for row in rows)} of {len(rows)} killed")
 
 

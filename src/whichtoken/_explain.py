@@ -1,4 +1,4 @@
-"""`explain` turns inputs and method names into attributions, with one loop for every task.
+"""`explain` turns inputs and method names into attributions, with the same loop for every task.
 
 (The module is not called `explain`, so that `whichtoken.explain` can only be the function.)
 """
@@ -51,7 +51,7 @@ def explain(
     the truncated tokens), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
     `layers`: include per-layer contributions, for methods that sum over layers.
 
-    For models that answer questions, give `question` and `context`, one text each or equally many of both, or pairs as
+    For models that answer questions, give `question` and `context`: texts, or lists of the same length; or pairs as
     `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
     in overlapping windows ("window", the default), and the window with the best answer is explained.
 
@@ -61,7 +61,7 @@ def explain(
     arguments = {"inputs": inputs, "question": pairs, "images": images}
     passed = [(keyword, value) for keyword, value in arguments.items() if value is not None]
     if len(passed) != 1:
-        raise BadInput("give exactly one of inputs, question and context, or images")
+        raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
     return list(explain_each(subject, value, methods, target, long, layers))
@@ -95,7 +95,7 @@ def check_keyword(subject: Subject, keyword: str) -> None:
 class Job:
     """One call of `explain`, validated and planned."""
 
-    task: Task  # bound to the twin
+    task: Task  # bound to a twin of the subject
     methods: Mapping[str, Method]
     passes: Mapping[View, Needs]  # the plain view first: it determines what is explained
     target: Any
@@ -134,7 +134,7 @@ class Job:
 def plan(
     subject: Subject, methods: Iterable[str | Method], target: Any = None, long: Any = None, layers: bool = False
 ) -> Job:
-    """Validate a call before any work; only a missing library or head mask is left to the method that needs it."""
+    """Validate a call before any work, except for a missing library or head mask, which the method itself reports."""
     task_for(subject)
     task, resolved = task_for(subject.with_twin()), resolve_methods(methods)
     for method in resolved.values():
@@ -152,7 +152,7 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
     with tqdm(total=total, desc="explaining", unit=f" {job.task.unit}s", disable=None, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, job.at_once)):
-            with torch.inference_mode(False):  # inference tensors could never enter a graph
+            with torch.inference_mode(False):  # inference tensors cannot be differentiated
                 documents = job.task.encode(chunk, job.long, first)
                 parts = score_pieces(job, job.task.pieces(documents, job.target, first), bar)
             bar.clear()  # so that it does not interfere with printed results
@@ -232,7 +232,7 @@ def _run_method(method: Method, trace: Trace, probe: ModelProbe, shared: _Shared
     by_layer = [tuple(tuple(layer[:n]) for layer in row_terms) for row_terms, n in zip(terms, lengths, strict=True)]
     for piece, row in zip(shared.pieces, rows, strict=True):
         if not row.isfinite().all():
-            at = _locate_non_finite(trace) or "none of its tensors, so in the method itself"
+            at = _locate_non_finite(trace) or "the method itself"
             problem = f"{method.label} gives NaN or infinite scores; first found in {at}"
             raise NotFinite(f": {problem}", index=piece.index)
     seconds = (shared.seconds + perf_counter() - start) / len(rows)
@@ -269,7 +269,7 @@ def _locate_non_finite(trace: Trace) -> str | None:
 
 
 def _n_attentions(needs: Needs) -> int:
-    """Return how many sets of attention matrices a pass keeps; values and gradients count as one, as most need both."""
+    """Return how many sets of attention matrices a pass keeps; values and gradients are one: most methods need both."""
     relevances = sum(site is Site.ATTENTION for _, site in needs.relevance)
     return relevances + (Site.ATTENTION in needs.values | needs.grads)
 

@@ -7,9 +7,9 @@ WhichTokenError
  |   + BadInput              an input that cannot be explained: which one and why
  |   + NoReferences          a method needs reference texts, and the subject has none
  |   + NoHeads               a method needs a head mask, and the subject has none
- + UnsupportedModel          the model cannot be read: no architecture row, no head, no attention
+ + UnsupportedModel          the model cannot be read: unknown architecture, no head, no attention
  |   + RuleGap               a rule set of relevance propagation has no rule for an operation of the model
- + LibraryMismatch           a reference library or head mask that was made for another model, revision or layers
+ + LibraryMismatch           a reference library or head mask made for another model or revision, or for other layers
  + NotFinite                 NaN or infinity: which method, which input
  + BadArtifact               a file or record that does not have the expected form
  + UndeclaredSite            a method read a tensor that it did not declare in `needs`
@@ -27,7 +27,7 @@ class WhichTokenError(Exception):
 
     def __init__(self, message: str = "", *, index: int | None = None, place: str = "") -> None:
         """`index` is the position, from 0, of the input that the error is about; `place` is the name to show for it.
-        The message then continues that name: "has no words", or ": the context does not contain the answer".
+        The message then follows that name: "has no words", or ": the context does not contain the answer".
         """
         super().__init__(message)
         self.message, self.index, self.place = message, index, place
@@ -74,7 +74,7 @@ class NoReferences(UsageError):
     def __init__(self, model: str) -> None:
         self.model = model
         super().__init__(
-            f"this method contrasts with reference texts, and {model} has none. Make them once from texts like those "
+            f"this method contrasts with reference texts, and {model} has none. Build them once from texts like those "
             "it was trained on: subject = subject.with_references(wt.references.build(subject, texts)); or pass "
             "texts: wt.method('contrast-cat', references=texts)"
         )
@@ -86,7 +86,7 @@ class NoHeads(UsageError):
     def __init__(self, model: str) -> None:
         self.model = model
         super().__init__(
-            f"this method propagates through chosen heads only, and {model} has no head mask. Make it once: "
+            f"this method propagates through chosen heads only, and {model} has no head mask. Build it once: "
             "whichtoken heads build --conllu FILE --out heads.json, then --heads heads.json; or subject = "
             "subject.with_heads(wt.heads.build(subject, sentences))"
         )

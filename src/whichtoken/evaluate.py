@@ -109,7 +109,7 @@ def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCach
     if any(_input_key(other) != _input_key(first) for other in attributions):
         raise UsageError("these attributions explain different inputs or targets; degrade each input separately")
     if any(other.revision != subject.fingerprint() for other in attributions):
-        raise UsageError(f"these attributions explain another model than {subject.title}; use the model they explain")
+        raise UsageError(f"these attributions explain a model other than {subject.title}; use the model they explain")
     if any(other.tokens != first.tokens for other in attributions):
         raise UsageError("these attributions have different tokens; explain the input again, all methods in one call")
     return OpenInput(task, first, task.reopen(first, item), cache)

@@ -35,8 +35,8 @@ Part = Literal["both", "sum", "start", "end"]
 class Span:
     """An answer to a question: tokens `start` to `end` of the input, or (None) the answer that the model predicts.
 
-    `part`: "both" adds the maps of the start and the end, as the papers do; "sum" is one map of the sum of the two
-    logits; "start" and "end" are the map of that logit alone. `free`: each end of the predicted answer is chosen
+    `part`: "both" adds the maps of the start and the end, as the papers do; "sum" is one map, for the sum of the
+    two logits; "start" and "end" are the map of one logit. `free`: each end of the predicted answer is chosen
     independently, anywhere in the input, as in the papers' code; otherwise the end follows the start closely, and both
     lie in the context. In a record, positions refer to the record's tokens.
     """
@@ -51,16 +51,16 @@ class Span:
             raise BadSetting("part", self.part, f"one of {', '.join(get_args(Part))}")
         if (self.start is None) != (self.end is None):
             raise BadSetting("target", self, "a span with both ends, or with neither (the model's own answer)")
-        for place in (self.start, self.end):
-            if isinstance(place, bool) or not isinstance(place, SupportsIndex | None):
+        for position in (self.start, self.end):
+            if isinstance(position, bool) or not isinstance(position, SupportsIndex | None):
                 raise BadSetting("target", self, "a span of token indices, counted from 0")
 
 
-Target: TypeAlias = Class | Contrast | Span  # as stored in a record: resolved
+Target: TypeAlias = Class | Contrast | Span  # as stored in a record, so never Predicted
 
 
 def label_index(label: Any, labels: Sequence[str]) -> int:
-    """Return the index of a label given by name (exact, else ignoring case), by any integer type, or in digits."""
+    """Return the index of a label given by name (exact, else ignoring case), as any integer type, or as digits."""
     if isinstance(label, str):
         same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
         if same:

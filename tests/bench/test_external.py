@@ -139,7 +139,7 @@ def test_whichtokens_own_lines_stay_marked_and_must_be_of_this_model(subject_of:
     table = measured(subject, ["attcat"], read_external_scores(lines, task_for(subject)))
     assert {line.method: line.tuned_on_deletion for line in table.lines} == {"refined-noise": True, "attcat": False}
     lines.write_text(replace(own, revision="sha256:another").to_json() + "\n", encoding="utf-8")
-    with pytest.raises(BadInput, match="line 1: scores for another model than tiny bert"):
+    with pytest.raises(BadInput, match="line 1: scores for a model other than tiny bert"):
         measured(subject, ["attcat"], read_external_scores(lines, task_for(subject)))
 
 

@@ -435,8 +435,8 @@ FILES = {
 }
 # Words after `explain`, exit code, what is said.
 FAILURES: dict[str, tuple[list[str], int, str]] = {
-    "no text": ([], 2, "give either texts, or - for standard input, or --file FILE"),
-    "text and file": (["very slow", "--file", "fine.csv"], 2, "give either texts, or"),
+    "no text": ([], 2, "give one of TEXT, - for standard input, --file, --image, or --question"),
+    "text and file": (["very slow", "--file", "fine.csv"], 2, "give one of TEXT, - for"),
     "empty text": ([" "], 2, "text 1 has an empty text"),
     "missing file": (["--file", "nowhere.csv"], 2, "there is no file nowhere.csv"),
     "empty file": (["--file", "empty.csv"], 2, "empty.csv has no texts"),

@@ -58,7 +58,7 @@ def test_results_are_written_and_shown_again(
     asked = ["explain", "--image", files[0], "--image", files[1], "--model", model, "--method", "gae,attcat"]
     for name in ("a.json", "a.jsonl", "a.html", "a.svg"):
         code, _, err = run(capsys, *asked, "--out", str(tmp_path / name))
-        assert (code, err) == (0, f"whichtoken: 2 of 2 explained, in {tmp_path / name}\n")
+        assert (code, err) == (0, f"whichtoken: 2 of 2 explained, written to {tmp_path / name}\n")
     records = [wt.Attribution.from_json(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [one.picture.source for one in records if one.picture] == [files[0]] * 2 + [files[1]] * 2
     assert (tmp_path / "a.html").read_text().count("<img ") == 6

@@ -97,7 +97,7 @@ def test_what_does_not_belong_together_is_refused(subject_of: SubjectOf) -> None
         opened([attribution, replace(attribution, texts=("other",))], LogitCache(subject))
     with pytest.raises(UsageError, match="different inputs or targets"):
         opened([attribution, replace(attribution, target=wt.Contrast(1, 2))], LogitCache(subject))
-    with pytest.raises(UsageError, match="explain another model than tiny bert"):
+    with pytest.raises(UsageError, match="explain a model other than tiny bert"):
         degrade(subject_of("bert", labels=2), [attribution])
     with pytest.raises(UsageError, match="tokens are not those that tiny bert reads in one pass"):
         degrade(subject, [replace(attribution, tokens=attribution.tokens[::-1])])

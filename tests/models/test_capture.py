@@ -90,7 +90,7 @@ def test_only_declared_sites_are_kept(subject_of: SubjectOf) -> None:
     trace = capture(subject, batch_of(subject, TEXTS), second(subject), needs("hidden", "attention"))
     assert set(trace.values) == {Site.HIDDEN}
     assert set(trace.grads) == {Site.ATTENTION}
-    with pytest.raises(UndeclaredSite, match="read values of attention, declared hidden"):
+    with pytest.raises(UndeclaredSite, match="reads values of attention but declares hidden"):
         trace.value(Site.ATTENTION)
     assert not any(t.requires_grad or t.grad_fn for t in (*trace.values[Site.HIDDEN], trace.logits, trace.target))
 

@@ -31,7 +31,7 @@ LONG = "The actors were wonderful, but the plot was dull and the music forgettab
         ([("a", "b", "c")], "expected a text, or a pair of texts"),
         ([("a", 1)], "expected a text, or a pair of texts"),
         (["\ud800"], "input 0 is not valid Unicode"),
-        (None, "give exactly one of inputs, question and context, or images"),
+        (None, "give exactly one of inputs, images, or question with context"),
         ({"a": "b"}, "expected a list of strings"),
         ("one text", r"inputs is one string, 'one text'; put it in a list: \[text\]"),
     ],

@@ -1,4 +1,4 @@
-"""Measure some inputs: explain them with every method, degrade them, search for the bounds. Runs the model."""
+"""Measure some inputs: explain them with every method, remove parts, search for bounds. Runs the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,11 +41,11 @@ class Bench:
     task: Task
     methods: Mapping[str, Method]
     protocol: Protocol
-    external: External = field(default_factory=dict)  # external scores
+    external: External = field(default_factory=dict)  # by input, then by name
 
 
 def measure(bench: Bench, items: Sequence[Item]) -> Part:
-    """Measure inputs with one logit cache: each sequence is evaluated once. No result depends on the grouping."""
+    """Measure inputs with one logit cache: each sequence is evaluated once. Results do not depend on the grouping."""
     cache = LogitCache(bench.task.subject)
     explained = explain_items(bench, items, cache)
     others = _explain_other_class(bench, items, explained, cache)
@@ -61,15 +61,15 @@ def measure(bench: Bench, items: Sequence[Item]) -> Part:
 @dataclass(frozen=True)
 class _Explained:
     own: Results
-    other: Results  # of the next class
-    predicted: Attribution  # of the model's own prediction
+    other: Results  # for the next class
+    predicted: Attribution  # for the model's own prediction
 
 
 def explain_items(bench: Bench, items: Sequence[Item], cache: LogitCache) -> list[Results]:
     """Return the attributions of each input by method, including those from external scores."""
-    gold = bench.protocol.target == "gold"
+    wants_gold = bench.protocol.target == "gold"
     targets = [
-        item.gold.target if gold and item.gold else bench.task.bench_target(bench.protocol.part) for item in items
+        item.gold.target if wants_gold and item.gold else bench.task.bench_target(bench.protocol.part) for item in items
     ]
     computed = _explain(bench, items, targets, cache)
     return [
@@ -84,15 +84,15 @@ def explain_items(bench: Bench, items: Sequence[Item], cache: LogitCache) -> lis
 
 def _external_attribution(own: Results, name: str, external: ExternalScores) -> Attribution:
     """Return external scores as an attribution; raise BadInput if they are for another class or model."""
-    model = next(iter(own.values()))
-    if external.label not in (None, model.label):
+    ours = next(iter(own.values()))
+    if external.label not in (None, ours.label):
         raise BadInput(
-            f"{external.where}: scores for {external.label!r}, but {model.label!r} is measured; explain that class"
+            f"{external.where}: scores for {external.label!r}, but {ours.label!r} is measured; explain the latter"
         )
-    if external.revision not in (None, model.revision):
-        raise BadInput(f"{external.where}: scores for another model than {model.model}; explain this one")
+    if external.revision not in (None, ours.revision):
+        raise BadInput(f"{external.where}: scores for a model other than {ours.model}; explain this one")
     return replace(
-        model,
+        ours,
         method=name,
         settings={"from": external.where},
         scores=external.scores,
@@ -104,7 +104,7 @@ def _external_attribution(own: Results, name: str, external: ExternalScores) -> 
 def _explain(
     bench: Bench, items: Sequence[Item], targets: Sequence[Any], cache: LogitCache
 ) -> list[dict[str, Attribution]]:
-    """Explain inputs with the same target together, in their order."""
+    """Explain inputs that share a target together; return results in input order."""
     by_place: dict[int, dict[str, Attribution]] = {i: {} for i in range(len(items))}
     for target in dict.fromkeys(targets) if bench.methods else ():
         places = [i for i, own in enumerate(targets) if own == target]
@@ -131,7 +131,7 @@ def _explain_other_class(
 def _predictions(
     bench: Bench, items: Sequence[Item], explained: Sequence[Results], cache: LogitCache
 ) -> list[Attribution]:
-    """Return an attribution of the prediction for each input; if the gold answer was explained, by method `random`."""
+    """Return an attribution for each prediction: by the cheap method `random`, if the gold answer was explained."""
     if bench.protocol.target == "predicted" or not any(item.gold and item.gold.positions for item in items):
         return [next(iter(results.values())) for results in explained]
     cheapest, inputs = method("random"), [item.input for item in items]
@@ -154,9 +154,9 @@ def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitC
         )
         for place, (name, attribution) in enumerate(results.items())
     }
-    alike: tuple[tuple[float, ...], ...] = ()
+    agreements: tuple[tuple[float, ...], ...] = ()
     if "agreement" in (protocol.metrics or ()):
-        alike = agreement([_unit_scores(task, attribution) for attribution in results.values()])
+        agreements = agreement([_unit_scores(task, attribution) for attribution in results.values()])
     return InputResult(
         number=item.number,
         row=item.row,
@@ -168,14 +168,16 @@ def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitC
         n_cut=first.n_cut,
         methods=methods,
         plans=_plans(opened, plans, curves, protocol),
-        agreement=alike,
+        agreement=agreements,
         truth=_truth(item.gold, explained.predicted),
     )
 
 
 def _values(bench: Bench, item: Item, own: Attribution, other: Attribution | None) -> dict[str, float]:
     positions = item.gold.positions if item.gold is not None and item.gold.positions else None
-    scored = ScoredInput(own, other, lambda of: _unit_scores(bench.task, of), positions, bench.protocol.k)
+    scored = ScoredInput(
+        own, other, lambda attribution: _unit_scores(bench.task, attribution), positions, bench.protocol.k
+    )
     values = {name: METRICS[name].value(scored) for name in bench.protocol.metrics or ()}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -26,24 +26,22 @@ app = typer.Typer(
 )
 
 COMMANDS = (
-    (explain, "Explain texts, answers or images: which tokens support the label and which oppose it.", ""),
-    (compare, "Compare methods on one input: one line per method, with its deletion score.", ""),
+    (explain, "Explain texts, answers or images. Shows which tokens support the label and which oppose it.", ""),
+    (compare, "Compare methods on one input. Prints one line per method, with its deletion score.", ""),
     (
         bench,
-        "Measure how faithful methods are on many inputs, with intervals, tests, curves and a report.",
+        "Measure faithfulness on many inputs. Gives a table with intervals and tests, curves and a report.",
         "If interrupted, run the same command again to resume. ",
     ),
     (methods, "List the methods, or describe one.", ""),
     (metrics, "List the metrics of faithfulness.", ""),
-    (model, "Describe a model: architecture, layers, labels, supported methods.", ""),
+    (model, "Describe a model. Lists its architecture, layers, labels and supported methods.", ""),
     (show, "Show results saved as json or jsonl.", ""),
 )
 for _command, _help, _note in COMMANDS:
     app.command(help=_help, epilog=f"{_note}{DEBUG}")(_command)
-app.add_typer(
-    references_app, name="references", help="Build or show the reference texts that Contrast-CAT contrasts with."
-)
-app.add_typer(heads_app, name="heads", help="Build or show the mask of syntactic and positional heads for Mask-LRP.")
+app.add_typer(references_app, name="references", help="Build or show references for Contrast-CAT.")
+app.add_typer(heads_app, name="heads", help="Build or show the head mask for Mask-LRP.")
 
 
 @app.callback(invoke_without_command=True)

@@ -76,7 +76,7 @@ def bench(
     ] = None,
     fail_under: Annotated[
         list[str] | None,
-        typer.Option("--fail-under", metavar="METRIC=VALUE", help="Exit with 1 if a method is worse; repeatable."),
+        typer.Option("--fail-under", metavar="METRIC=VALUE", help="Exit with code 1 if a method is worse; repeatable."),
     ] = None,
 ) -> None:
     protocol_options = {

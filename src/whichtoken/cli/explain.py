@@ -98,7 +98,7 @@ def explain(
     inputs.check_not_overwritten(out, items)
     if method == "auto" and settings:
         raise UsageError(
-            "-o changes a method, so the benchmark of --method auto would not apply; name the method instead"
+            "-o changes a method, so the benchmark behind --method auto would not apply; name the method instead"
         )
     if benchmark_folder is not None and method != "auto":
         raise UsageError("--benchmark is only for --method auto; add --method auto")
@@ -111,7 +111,7 @@ def explain(
     request = Request(supported, inputs.resolve_target(target, against), long, layers)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
-        say(f"{progress.finished} of {len(items)} explained, in {out}")
+        say(f"{progress.finished} of {len(items)} explained, written to {out}")
     if progress.error is not None:
         raise progress.error
     if progress.interrupted:

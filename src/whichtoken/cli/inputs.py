@@ -20,7 +20,7 @@ class CommandInputs:
     read: Callable[[], Iterator[Any]]
     count: int
     where: Callable[[int], str]  # names an input for error messages, by index
-    keyword: str = "texts"  # which argument of `explain` they are
+    keyword: str = "texts"  # kind of input, as in `Task.keywords`
     files: Sequence[Path] = ()  # input files, which must not be overwritten
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ def check_not_overwritten(out: Path | None, inputs: CommandInputs) -> None:
 def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> CommandInputs:
     """Return checked texts from exactly one of arguments, standard input (`-`) and a file."""
     if bool(texts) == (file is not None):
-        raise UsageError("give either texts, or - for standard input, or --file FILE")
+        raise UsageError("give one of TEXT, - for standard input, --file, --image, or --question with --context")
     if columns and file is None:
         raise UsageError("--column names a column of --file, which is missing")
     if pair is not None and (file is not None or len(texts) != 1):

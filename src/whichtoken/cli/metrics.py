@@ -24,5 +24,6 @@ def _metric_list() -> RenderableType:
     head = ("metric", "paper", "what it measures", "better", "range")
     listed: list[Metric | Wider] = [*METRICS.values(), *WIDER.values(), POOLED]
     rows = [(m.name, m.paper, m.about, m.better or "neither", m.span) for m in listed]
-    note = "\nbetter: in MoRF order. compare reports the metrics of a single curve, bench all of them."
+    order = "better: if the highest scores are removed first (MoRF)"
+    note = f"\n{order}. compare reports the metrics of a single curve, bench all of them."
     return Group(table_view(head, rows), Text(note, style="dim"))

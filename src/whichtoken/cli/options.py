@@ -34,7 +34,7 @@ Against = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help=f"{', '.join(FORMATS)}; default: by the ending of --out, else terminal."),
+    typer.Option("--format", help=f"{', '.join(FORMATS)}; default: by the extension of --out, else terminal."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Output file; written completely or not at all.")]
 LevelOption = Annotated[str, typer.Option("--level", help="Show scores per word or per token.")]

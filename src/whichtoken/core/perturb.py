@@ -1,4 +1,4 @@
-"""Removals: functions from a row and a pattern of kept elements to the row that the model reads instead."""
+"""Removals: functions that take a row and which elements to keep, and return the row the model reads instead."""
 
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from whichtoken.core.rows import Row
 
-Pattern: TypeAlias = Bool[np.ndarray, " element"]  # True where kept: tokens, or pixels of an image row by row
+Pattern: TypeAlias = Bool[np.ndarray, " element"]  # True if kept: tokens, or an image's pixels row by row
 
 
 @runtime_checkable
 class Perturbation(Protocol):
-    """A way to remove what is not kept from a row."""
+    """A way to remove the elements of a row that are not kept."""
 
     @property
     def name(self) -> str: ...

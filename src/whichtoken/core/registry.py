@@ -16,7 +16,7 @@ _M = TypeVar("_M", bound=type[Method])
 
 
 def register(name: str, *, paper: str, presets: Presets | None = None) -> Callable[[_M], _M]:
-    """Decorate a method class to register it as `name`. `presets`: by name, settings that differ from the defaults."""
+    """Register the decorated class as method `name`. `presets`: for each, settings that differ from the defaults."""
 
     def add(method: _M) -> _M:
         method.name, method.paper, method.presets = name, paper, presets or {}
@@ -66,7 +66,7 @@ def resolve_methods(methods: Iterable[str | Method]) -> dict[str, Method]:
     resolved: dict[str, Method] = {}
     for item in methods:
         if isinstance(item, type) or not isinstance(item, str | Method):
-            raise BadSetting("methods", item, "method names, or what whichtoken.method(...) returns")
+            raise BadSetting("methods", item, "a list of names, or of results of whichtoken.method(...)")
         method = parse(item) if isinstance(item, str) else item
         check(method)
         key = item if isinstance(item, str) else method.label

@@ -25,14 +25,14 @@ class Site(StrEnum):
     CONTEXT = "context"  # output of attention, before the heads are merged: batch head token dim
     PROJECTION = "projection"  # weights that merge the heads, the same for all inputs: head dim_of_head dim
     ATTENDED = "attended"  # residual stream after attention (and its norm, if one follows): batch token dim
-    NORM = "norm"  # the factor of that norm, gain / deviation: batch token dim; no tensors if none follows
+    NORM = "norm"  # the factor that norm applies, gain / deviation: batch token dim; no tensors if none follows
     FORWARDED = "forwarded"  # what the feed-forward part adds, before its residual and any norm: batch token dim
     PIXELS = "pixels"  # relevance only, summed over channels: batch row column; no tensor for texts
 
 
 @dataclass(frozen=True)
 class View:
-    """A kind of pass over the model; methods that need the same view share a pass."""
+    """A kind of pass through the model; methods that need the same view share a pass."""
 
     hide_special: bool = False  # no token may attend to a special token (special tokens still attend)
 
@@ -94,7 +94,7 @@ class Trace:
     readout: Float[Tensor, "batch token"]  # weights of the positions that the head reads; they sum to 1
     logits: Float[Tensor, "batch *label"]  # for questions: batch 2 token
     target: Float[Tensor, " batch"]  # the explained scalar
-    label: Int[Tensor, " batch"]  # the class that the target supports
+    label: Int[Tensor, " batch"]  # the class that is explained; for a contrast, the first
     values: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     grads: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     relevances: Mapping[tuple[RuleSet, Site], tuple[Tensor, ...]] = field(repr=False, default_factory=dict)
@@ -133,7 +133,7 @@ class Trace:
 def _read(tensors: Mapping[Site, tuple[Tensor, ...]], site: Site, kind: str) -> tuple[Tensor, ...]:
     if site not in tensors:
         declared = ", ".join(sorted(tensors)) or "nothing"
-        raise UndeclaredSite(f"read {kind} of {site!s}, declared {declared}; add it to the method's `needs`")
+        raise UndeclaredSite(f"the method reads {kind} of {site!s} but declares {declared}; add it to `needs`")
     return tensors[site]
 
 
@@ -146,11 +146,11 @@ class Probe(Protocol):
         ...
 
     def distinct(self, patterns: Bool[Tensor, "batch n token"]) -> Int[Tensor, " batch"]:
-        """Return how many distinct sequences these patterns leave: the most that `keep` evaluates."""
+        """Return how many distinct sequences these patterns leave; `keep` evaluates no more than that."""
         ...
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
-        """Return `keep` with the remaining tokens at their old positions; the read-out token always remains."""
+        """Like `keep`, but the remaining tokens stay at their old positions; the read-out token always remains."""
         ...
 
     def heads(self, given: HeadMask | None) -> HeadMask:
@@ -197,7 +197,7 @@ class Method(Protocol):
 
     @property
     def tuned_on_deletion(self) -> bool:
-        """True if it uses the deletion curve that it may later be evaluated by."""
+        """True if it uses the deletion curve, by which it may later be evaluated."""
         return Ask.DELETIONS in self.needs.asks
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores: ...

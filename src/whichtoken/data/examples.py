@@ -100,7 +100,7 @@ def read_images(source: Any, labels: Any = None, columns: Sequence[str] | None =
 
 
 def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, ...]:
-    """Return one or two non-empty texts, or raise BadInput, which says which one is wrong and why."""
+    """Return one or two non-empty texts, or raise BadInput, which says where and why."""
     checked = _as_texts(texts, where, index)
     for text in checked:
         if not text.strip():
@@ -114,21 +114,21 @@ def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, 
 
 
 def shuffle(items: Iterable[_T], seed: int, buffer: int) -> Iterator[_T]:
-    """Yield the items in a random order. With more than `buffer` items it is only locally random, to bound memory."""
-    source, buffered = random.Random(seed), list[_T]()
+    """Yield the items in a random order. Beyond `buffer` items, the order is only locally random, to bound memory."""
+    generator, buffered = random.Random(seed), list[_T]()
     for item in items:
         if len(buffered) < buffer:
             buffered.append(item)
             continue
-        drawn = source.randrange(buffer)
+        drawn = generator.randrange(buffer)
         yield buffered[drawn]
         buffered[drawn] = item
-    source.shuffle(buffered)
+    generator.shuffle(buffered)
     yield from buffered
 
 
 def count_examples(source: Any) -> int | None:
-    """Return the number of examples, or None if it is unknown without reading them."""
+    """Return the number of examples, or None if only reading them would tell."""
     try:
         return None if isinstance(source, str | Path) else len(source)
     except TypeError:
@@ -140,7 +140,7 @@ def _check_iterable(source: Any) -> Iterable[Any]:
         keys = ": " + ", ".join(map(str, source)) if isinstance(source, Mapping) else ""
         raise BadInput(
             f"texts is a {type(source).__name__}{keys}; expected a file, a list of texts or pairs, or rows such as one "
-            "split of a data set"
+            "split of a dataset"
         )
     return source
 
@@ -153,7 +153,7 @@ def _parse_rows(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -
             continue
         if columns.texts or columns.label:
             requested = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
-            raise BadInput(f"{where} is {row!r:.40}, which has no columns; columns {requested} were requested")
+            raise BadInput(f"{where} is {row!r:.40}, which has no columns; requested columns: {requested}")
         yield TextExample(_as_texts(row, where), where=where)
 
 
@@ -162,7 +162,7 @@ def _parse_row(row: Mapping[str, Any], columns: Columns, where: str) -> TextExam
     names = columns.texts or usual
     known = ", ".join(str(name) for name in row)
     if names is None:
-        raise BadInput(f"{where}: no usual text column; name it (columns, --column); the columns are {known}")
+        raise BadInput(f"{where}: no usual text column; choose one (columns=, --column); the columns are {known}")
     label = columns.label or next((name for name in LABELS if name in row), None)
     for name in (*names, *([] if label is None else [label])):
         if name not in row:

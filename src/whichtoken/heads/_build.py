@@ -84,7 +84,7 @@ def build(
 
 
 def load(path: str | Path, subject: Subject | None = None) -> HeadMask:
-    """Read a stored mask; LibraryMismatch if it was built for another model than `subject`."""
+    """Read a stored mask; LibraryMismatch if it was built for a model other than `subject`."""
     if subject is not None and not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a mask of any model")
     mask = read(path)

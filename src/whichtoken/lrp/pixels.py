@@ -1,14 +1,14 @@
 """Propagate relevance from the tokens of an image to its pixels: the z^B rule for the patch convolution.
 
-Chefer, Gur and Wolf, CVPR 2021, for Full LRP (after Montavon et al. 2017). The position embeddings take their share by
-the rule set's own rule for sums, over all tokens; their share, and that of the tokens before the patches, is not
-propagated further. Then, with l and h the lowest and highest value of the image, W+ and W- the positive and negative
-weights, and R the relevance of a patch's dimension:
+Full LRP in Chefer, Gur and Wolf, CVPR 2021 (after Montavon et al. 2017). First, the rule set's rule for sums, over all
+tokens, splits relevance between tokens and position embeddings; the share of the position embeddings, and that of the
+tokens before the patches, goes no further. Then, with l and h the lowest and highest value of the image, W+ and W- the
+positive and negative weights, W' the transpose of W, and R the relevance of each dimension of a patch:
 
     Z = W x - W+ l - W- h + 1e-9,   R_x = x (W' R/Z) - l (W+' R/Z) - h (W-' R/Z),   summed over channels,
 
-computed as W+ (x - l) + W- (x - h) and so on, because in an image of one colour the terms above cancel to rounding
-errors.
+computed as W+ (x - l) + W- (x - h) and so on, because in an image of one colour the terms above cancel out and only
+rounding errors remain.
 """
 
 from typing import Any
@@ -24,18 +24,17 @@ from whichtoken.lrp.rules import EPSILON, apply_function, identity
 def embed_pixels(
     pixels: Tensor, convolution: nn.Conv2d, patches: Tensor, prefix: Tensor, embeddings: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return a stand-in for the image's pixels (batch row column), which receives relevance, and the embeddings as a
-    function of it, as the first block reads them. To be called while a rule set is active.
+    """Return a stand-in for the image's pixels (batch row column), which receives relevance, and the embeddings that
+    the first block reads, as a function of that stand-in. Call this while a rule set is active.
 
     `patches` is the output of the convolution, `prefix` the tokens before the patches, without their positions.
     """
     image = pixels.detach().sum(1).requires_grad_()
     patches = apply_function(_Patches, image, patches.detach(), pixels, convolution)
     tokens = torch.cat([prefix.expand(len(pixels), -1, -1), patches.flatten(2).mT], 1)
-    positions = (
-        embeddings - tokens.detach()
-    ).requires_grad_()  # a term gets a share of a sum only if it requires a gradient
-    return image, identity(lambda total: embeddings.clone(), tokens + positions)  # exact, unlike the sum
+    # A term gets a share of a sum only if it requires a gradient.
+    positions = (embeddings - tokens.detach()).requires_grad_()
+    return image, identity(lambda total: embeddings.clone(), tokens + positions)  # the sum itself would be rounded
 
 
 class _Patches(Function):
@@ -50,7 +49,7 @@ class _Patches(Function):
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
         pixels, weight = ctx.saved_tensors
-        low, high = (of(pixels, (1, 2, 3), True) for of in (torch.amin, torch.amax))
+        low, high = (reduce(pixels, (1, 2, 3), True) for reduce in (torch.amin, torch.amax))
         parts = [(pixels - low, weight.clamp(min=0)), (pixels - high, weight.clamp(max=0))]
         z = torch.stack([conv2d(x, w, stride=ctx.stride) for x, w in parts]).sum(0) + EPSILON
         scaled = relevance / z

@@ -1,15 +1,15 @@
 """Contrast-CAT: AttCAT of the difference between a text's activations and those of reference texts. Signed.
 
-Han et al., "Contrast-CAT", UAI 2025. For each reference r, a text that hardly activates class c:
+Han et al., "Contrast-CAT", UAI 2025. For each reference r, a text that hardly activates class c, the map is
 I_r[j] = sum_l alpha_l[j] < d z_c / d h_l[j], h_l[j] - R_r,l[j] >: AttCAT[j] minus the same product with R_r.
-Refinement: tokens are deleted in the order of each map, and the maps whose mean drop of p_c is at least mean + one
-standard deviation over the maps are averaged. References come from the subject's `ReferenceLibrary`, or from
+Refinement: tokens are deleted in the order of each map, and those maps are averaged whose mean drop in p_c is at least
+one standard deviation above the mean over all maps. References come from the subject's `ReferenceLibrary`, or from
 `references`: another library, or texts to build one from. The paper's ablations: `n` = 0 is AttCAT, with one map and no
-search; `depth` keeps the last layers only.
+search; `depth` is the number of last layers used.
 
-Deviations, each a setting: `layers` and `mask_special` as in AttCAT; the code aligns by position, with zeros beyond a
-shorter reference (`align`), scales every map and their mean to 0..1 (`scale_maps`), deletes in nine steps of T/9,
-special tokens included (`steps`, `steps_of`), where the paper deletes one by one, never deletes the token ranked last
+Deviations, each a setting: `layers` and `mask_special` as in AttCAT. The authors' code aligns by position, with zeros
+beyond a shorter reference (`align`), scales every map and their mean to 0..1 (`scale_maps`), deletes in nine steps of
+T/9 (T counts special tokens) instead of one by one (`steps`, `steps_of`), never deletes the token ranked last
 (`keep_last_token`), and averages all maps when none reaches the threshold, a case the paper leaves open (`fallback`).
 """
 

@@ -1,10 +1,10 @@
 """Partial LRP: the relevance that reaches the attention of the last block.
 
-Voita et al., ACL 2019, in the form that Chefer, Gur and Wolf, CVPR 2021, compare with: s = mean_h max(0, C_L[h, r, :]),
-with C_L the relevance of the last block's attention and r the read-out position, whose own entry is set to 0.
+Voita et al., ACL 2019, as a baseline in Chefer, Gur and Wolf, CVPR 2021: s = mean_h max(0, C_L[h, r, :]), with C_L the
+relevance of the last block's attention and r the read-out position, whose own entry is set to 0.
 
-Deviations: `rules` as in Full LRP ("orig" is their code for this baseline, preset `repo`). `gradient`, their ablation,
-multiplies C_L by the gradient before negative values are clamped.
+Deviations: `rules` as in Full LRP ("orig", the preset `repo`, is the code of Chefer et al. for this baseline).
+`gradient`, their ablation, multiplies C_L by the gradient before negative values are clamped.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class PartialLRP(Method):
     rules: Literal["c21", "orig"] = "c21"
     gradient: bool = False
     mask_special: bool = False
-    keep_self: bool | None = None
+    keep_self: bool | None = None  # as in raw attention
 
     @property
     def needs(self) -> Needs:

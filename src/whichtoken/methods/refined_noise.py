@@ -1,9 +1,9 @@
 """Refined noise: AttCAT plus seeded noise, refined as in Contrast-CAT. A control, not an explanation. Signed.
 
-Contrast-CAT's maps are AttCAT minus a contrast, and the maps whose deletion lowers p_c most are kept. This method puts
-noise in the place of the references: M_r[j] = AttCAT[j] + noise * s * e_r[j], e_r standard normal, s the standard
-deviation of AttCAT over the content tokens. Its gain over AttCAT comes from searching on the deletion curve alone;
-Contrast-CAT's gain beyond it comes from the contrast. Settings and presets are those of Contrast-CAT.
+Contrast-CAT's maps are AttCAT minus a contrast, and the maps whose order of deletion lowers p_c most are kept. Here,
+noise replaces the contrast: M_r[j] = AttCAT[j] + noise * s * e_r[j], with e_r standard normal and s the standard
+deviation of AttCAT over the content tokens. Any gain over AttCAT comes only from the search on the deletion curve; what
+Contrast-CAT gains beyond that comes from the contrast. Other settings and the presets are those of Contrast-CAT.
 """
 
 from dataclasses import dataclass, field
@@ -46,9 +46,9 @@ class RefinedNoise(Method):
         features, grads = trace.value(Site.HIDDEN)[chosen], trace.grad(Site.HIDDEN)[chosen]
         attcat = layer_dot(attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths), features).sum(1)
         values = attcat[:, None, :] + self._noise(attcat, trace)
-        every = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+        all_real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
         refinement = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
-        combined = combine(Maps(values, every, self.scale_maps), trace, probe, refinement)
+        combined = combine(Maps(values, all_real, self.scale_maps), trace, probe, refinement)
         scores = combined.scores.masked_fill(trace.special, 0) if self.zero_special else combined.scores
         return Scores(scores, combined.details)
 

@@ -143,7 +143,7 @@ WIDER: Mapping[str, Wider] = {
         Wider(
             "precision",
             "Qiang et al., NeurIPS 2022; Song et al. 2023",
-            "tokens of the true answer among the k highest: their number, and their share of all",
+            "true-answer tokens among the k highest: how many, and as a share of all such tokens",
             "higher",
             "up to the length of an answer; 0 to 1",
         ),

@@ -72,7 +72,7 @@ def build(
 
 
 def load(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary:
-    """Read a stored library; LibraryMismatch if it was built for another model than `subject`."""
+    """Read a stored library; LibraryMismatch if it was built for a model other than `subject`."""
     if subject is not None and not isinstance(subject, Subject):
         raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a library of any model")
     library = read(folder)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from whichtoken.core.rows import Row
 from whichtoken.references.recipe import Recipe
 
-PATIENCE = 10  # once a class has enough references, scan up to this many times as far to balance their sources
+PATIENCE = 10  # once a class has enough references, scan up to this many times as many texts to balance sources
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Candidate:
     """A text that may become a reference; ordered by score, then by position in the corpus."""
 
     score: float  # lower is better
-    number: int
+    number: int  # position in the corpus
     texts: tuple[str, ...] = field(compare=False)
     row: Row = field(compare=False)
     source: int = field(compare=False)  # the predicted label
@@ -35,7 +35,7 @@ class Shelf:
     kept: dict[int, list[Candidate]] = field(default_factory=dict)
     n_offered: int = 0
     n_good: dict[int, int] = field(default_factory=dict)  # candidates that satisfy the rule, for each source
-    enough_at: int | None = None  # how many texts had been scanned when `n` candidates satisfied it
+    enough_at: int | None = None  # texts scanned when `n` candidates satisfied the rule
 
     def offer(self, candidate: Candidate) -> None:
         score = self._score(candidate)
@@ -72,7 +72,7 @@ class Shelf:
 
     @property
     def _bound(self) -> float:
-        """A candidate that scores below this satisfies the rule. Under "lowest" none does, so that the scan goes on."""
+        """A candidate that scores below this satisfies the rule. Under "lowest" none does: all texts are scanned."""
         return {"lowest": 0.0, "random": float("inf")}.get(self.recipe.rule, self.recipe.gamma)
 
     def _score(self, candidate: Candidate) -> float | None:

@@ -88,7 +88,7 @@ def _is_tested(column: Column, lines: Sequence[Line]) -> bool:
 
 
 def _decimals(means: Sequence[float]) -> int:
-    """Return the same number of decimals for a whole column, so that the points line up."""
+    """Return the same number of decimals for a whole column, so that decimal points line up."""
     largest = max(map(abs, means), default=0.0)
     return 0 if largest >= 10_000 else 1 if largest >= 100 else 5 if 0 < largest < 0.01 else 3
 
@@ -148,6 +148,6 @@ def _mark_best(entry: CellText) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape Markdown; use entities where not every parser accepts a backslash: HTML, formulas and cell ends."""
+    """Escape Markdown, with entities where some parsers ignore a backslash: HTML, formulas and cell borders."""
     text = re.sub(r"[\\`*_\[\]~#]", r"\\\g<0>", visible(text))
     return re.sub(r"[&<>|$]", lambda match: f"&#{ord(match[0])};", text)

@@ -1,6 +1,6 @@
-"""Task: how one kind of model is handled, from an input to its record, and back for evaluation.
+"""Task: how one kind of model is handled, from input to record, and from record back to input for evaluation.
 
-To add a task, write a class in one file that inherits from `Task` (or has the same methods) and `register` it.
+To add a task, write one file with a class that inherits from `Task` (or has its methods), and `register` it.
 Other packages list the modules that register their tasks in the entry-point group `whichtoken.tasks`.
 """
 
@@ -30,7 +30,7 @@ class Piece:
 
     index: int  # of the input
     row: Row
-    goal: Any = None  # what is explained of it, in the task's own form
+    goal: Any = None  # what to explain about it, in the task's own form
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ class Task(Protocol):
     unit: ClassVar[str]  # what one input is: text, question, image
     tokens: ClassVar[str] = "tokens"  # what its parts are called
     purpose: ClassVar[str]  # what the model does, for messages: "classifies texts"
-    keywords: ClassVar[tuple[str, ...]] = ("texts",)  # keyword arguments of `explain` that accept its inputs
+    keywords: ClassVar[tuple[str, ...]] = ("texts",)  # kinds of input that it reads: texts, question, images
     input_hint: ClassVar[str] = "texts, or pairs of texts"  # how to pass inputs, for messages
     default_methods: ClassVar[str] = "contrast-cat,attcat"  # of the command line, restricted to those that can run
     at_once: ClassVar[int] = 128  # inputs that are encoded and sorted by length together
-    levels: ClassVar[tuple[str, ...]] = ("token",)  # of parts that can be removed
+    levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
     protocol: ClassVar[Mapping[str, Any]] = {}  # benchmark defaults that differ from the recommended protocol
     has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
     bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
@@ -129,15 +129,15 @@ class Task(Protocol):
         ...
 
     def objective(self, pieces: Sequence[Piece], logits: Tensor) -> Objective:
-        """Return what is explained of these pieces, given the model's logits for them."""
+        """Return what to explain about these pieces, given the model's logits for them."""
         ...
 
     def record(self, document: Any, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]) -> Attribution:
-        """Return one method's record of a document, merged over its pieces. `origin`: the fields on how it was made."""
+        """Return one method's record of a document, merged over its pieces. `origin`: how it was made, as fields."""
         ...
 
     def removals(self) -> Mapping[str, Perturbation]:
-        """Return the ways to remove parts of an input by name, the default first."""
+        """Return, by name, the ways to remove parts of an input; the default is first."""
         ...
 
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
@@ -177,7 +177,7 @@ class Task(Protocol):
             raise BadSetting("long", long, f"None: {self.unit}s are never too long for {self.subject.title}")
 
     def inputs(self, inputs: object) -> Iterable[Any]:
-        """Return the inputs as an iterable; BadInput if they are not one."""
+        """Return the inputs as an iterable; BadInput for one string, or a non-iterable."""
         if isinstance(inputs, str):
             raise BadInput(f"inputs is one string, {inputs[:40]!r}; put it in a list: [text]")
         if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
@@ -189,7 +189,7 @@ class Task(Protocol):
         return missing_library(self.subject, method)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
-        """Return a removal by name (None: the default). Raise UnsupportedModel if this model does not have it."""
+        """Return a removal by name (None: the default). UnsupportedModel if it does not suit this model."""
         removals = self.removals()
         if how is None:
             return next(iter(removals.values()))
@@ -208,7 +208,7 @@ class Task(Protocol):
         return None
 
     def reference_rule(self, rule: str) -> str:
-        """Return the rule that selects reference texts while a corpus is scanned."""
+        """Return the rule to apply while a corpus is scanned for reference texts."""
         raise UsageError(f"{self.subject.title} {self.purpose}; reference libraries can only be built from texts")
 
     def check_references(self, texts: Sequence[tuple[str, ...]]) -> None:
