@@ -2,38 +2,28 @@
 
 import socket
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-# The modules of tensors. Those at the boundary check what callers pass by themselves, with errors for people.
-install_import_hook(
-    [
-        f"whichtoken.{m}"
-        for m in (
-            "core.ops",
-            "core.trace",
-            "core.perturb",
-            "methods",
-            "models.attention",
-            "models.capture",
-            "models.probe",
-        )
-    ],
-    "beartype.beartype",
-)
+if TYPE_CHECKING:
+    from whichtoken import Subject
 
-import torch  # noqa: E402
-from tests.tiny import KINDS, model_of  # noqa: E402
+# Where tensors of many shapes meet. Modules at the boundary check what callers pass, with errors for people.
+install_import_hook(["whichtoken.methods", "whichtoken.models.capture"], "beartype.beartype")
 
-from whichtoken import Subject  # noqa: E402
-
-torch.set_num_threads(1)
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=2000, deadline=None)  # pytest --hypothesis-profile=search
 settings.load_profile("same")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    import torch  # here, because the process that only hands out tests should not wait for it
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +34,15 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-_made: dict[Any, Subject] = {}
+_made: dict[Any, "Subject"] = {}
 
 
 @pytest.fixture
-def subject_of() -> Callable[..., Subject]:
+def subject_of() -> Callable[..., "Subject"]:
     """Subjects by kind, each made once."""
+    from tests.tiny import KINDS, model_of
+
+    from whichtoken import Subject
 
     def make(kind: str, **settings: Any) -> Subject:
         key = (kind, *sorted(settings.items()))

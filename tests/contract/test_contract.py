@@ -1,7 +1,7 @@
 """What every registered method must do in every task and on every architecture. Add no exceptions: fix the method."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -85,14 +85,24 @@ CASES = [
 ]
 
 
-def parameters(cases: list[Case]) -> Any:
+# The other heads of these tasks share all code with the quick ones; their own tests are in tests/models.
+SLOW = {
+    *(Case("answer", kind) for kind in QUESTION_KINDS if kind not in ("bert", "gpt2")),
+    *(Case("image", kind) for kind in IMAGE_KINDS if kind not in ("vit", "dinov2_with_registers")),
+}
+
+
+def parameters(cases: list[Case], slow: Collection[Case] = SLOW) -> Any:
     """What a case has computed is kept, so its tests run on one worker."""
-    marked = [pytest.param(case, marks=pytest.mark.xdist_group(str(case))) for case in cases]
-    return pytest.mark.parametrize("case", marked, ids=str)
+    marks = {
+        case: [pytest.mark.xdist_group(str(case)), *([pytest.mark.slow] if case in slow else [])] for case in cases
+    }
+    return pytest.mark.parametrize("case", [pytest.param(case, marks=marks[case]) for case in cases], ids=str)
 
 
+TEXT_CASES = [case for case in CASES if case.task == "classify"]
 each_case = parameters(CASES)
-each_text = parameters([case for case in CASES if case.task == "classify"])
+each_text = parameters(TEXT_CASES)
 each_method = pytest.mark.parametrize("label", sorted(METHODS))
 
 
@@ -187,7 +197,8 @@ def test_a_padded_batch_gives_what_each_input_gives_alone(case: Case) -> None:
     assert_close(alone, together(case).results[1:])
 
 
-@each_case
+# How inputs are batched and put back in order does not depend on the model.
+@parameters(CASES, slow=[case for case in CASES if case.kind not in ("bert", "gpt2", "vit")])
 def test_the_order_of_inputs_does_not_matter(case: Case) -> None:
     found = explained(case, case.methods(), case.inputs[::-1])[::-1]
     assert_close(found, together(case).results)
@@ -278,20 +289,7 @@ def test_a_method_asks_what_it_declares_and_nothing_else(label: str, monkeypatch
 
 
 # One that reads attention through transformers' interface and one that reads it by hooks are enough for every change.
-QUICK_THREADS = ("bert", "deberta-v2")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            Case("classify", kind),
-            marks=[pytest.mark.xdist_group(f"classify-{kind}"), *([] if kind in QUICK_THREADS else [pytest.mark.slow])],
-        )
-        for kind in TEXTS
-    ],
-    ids=str,
-)
+@parameters(TEXT_CASES, slow=[case for case in TEXT_CASES if case.kind not in ("bert", "deberta-v2")])
 def test_threads_may_share_a_model_and_methods_need_no_company(case: Case) -> None:
     together(case)  # makes the model before threads share it
     with ThreadPoolExecutor(4) as pool:

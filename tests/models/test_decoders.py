@@ -24,7 +24,9 @@ TEXTS = ["It is very slow.", "The actors were wonderful, but slow.", "dull"]
 WRITTEN = [label for name in method_names() for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
 LABELS = sorted({parse(label).label for label in WRITTEN})
 
-each_kind = pytest.mark.parametrize("kind", sorted(PAD))
+each_kind = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "qwen2" else kind for kind in sorted(PAD)]
+)
 
 
 @cache
