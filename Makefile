@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-all check format bench results catalogue pictures clean
+.PHONY: demo test test-all mutants check format bench results catalogue pictures clean
 
 demo: $(READY)          ## explain three reviews with the model that comes with whichtoken
 	$(BIN)/whichtoken explain \
@@ -17,6 +17,9 @@ test: $(READY)          ## the quick test suite
 
 test-all: $(READY)      ## the quick suite and the slow tests
 	@$(BIN)/pytest -q -n auto --dist loadgroup
+
+mutants: $(READY)       ## break one line of the source at a time: does a test notice?
+	@$(BIN)/python tests/mutants.py --out mutants.json
 
 check: $(READY)         ## what continuous integration runs
 	$(BIN)/ruff format --check
