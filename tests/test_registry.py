@@ -56,6 +56,9 @@ def test_presets_name_real_settings() -> None:
         (lambda: wt.method("rollout", start_layer=True), BadSetting, "of type int"),
         (lambda: wt.method("attcat", mask_special=1), BadSetting, "of type bool"),
         (lambda: wt.method("integrated-gradients", steps=0), BadSetting, "at least 1"),
+        (lambda: wt.method("tis", ratio=1.5), BadSetting, "above 0 and at most 1"),
+        (lambda: wt.method("tis", ratio=(0.5, 1.5)), BadSetting, "above 0 and at most 1"),
+        (lambda: wt.method("tis", ratio=()), BadSetting, "above 0 and at most 1"),
     ],
 )
 def test_mistakes_are_named(call: Any, error: type[Exception], message: str) -> None:

@@ -22,7 +22,7 @@ from whichtoken.bench._run import Sample, gather, prepare, run_sample
 from whichtoken.bench.external import External, ExternalScores
 from whichtoken.bench.folder import Folder, read_table
 from whichtoken.bench.measure import Bench, Item, measure
-from whichtoken.bench.results import every_input, read_part
+from whichtoken.bench.results import Part, every_input, read_part
 from whichtoken.errors import BadArtifact, BadInput, UnknownName, UnsupportedModel, UsageError
 from whichtoken.metrics.curves import aopc, auc, log_odds
 from whichtoken.metrics.ranks import kendall
@@ -514,3 +514,7 @@ def test_results_have_one_row_for_each_curve_and_give_the_same_numbers(
                 places = [(d - r["lower"]) / (r["upper"] - r["lower"]) for d, r in zip(drops, own, strict=True)]
                 assert means(table, f"normalised-aopc delete morf {grid}")[method] == pytest.approx(fmean(places))
     assert {(row["row"], row["n_tokens"]) for row in rows} == {(i, len(t.split()) + 2) for i, t in enumerate(TEXTS)}
+
+
+def test_parts_that_are_joined_add_up_what_they_cost() -> None:
+    assert Part((), 7, 5) + Part((), 3, 2) == Part((), 10, 7)
