@@ -142,7 +142,7 @@ def killed_by(tree: Path, mutant: Mutant, near_only: bool) -> str | None:
         near = [path for path in NEAR.get(mutant.path.split("/")[0], []) if (tree / path).exists()]
         first = near or ["tests/test_explain.py", "tests/test_records.py", "tests/test_words.py"]
         for chosen in [first] if near_only else [first, ["tests"]]:
-            words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *chosen]
+            words = ["-q", "-x", "-p", "no:cacheprovider", *chosen]
             if "not slow" in (tree / "Makefile").read_text(encoding="utf-8"):
                 words += ["-m", "not slow"]
             environment = {**os.environ, "PYTHONPATH": str(source)}
