@@ -19,6 +19,11 @@ settings.register_profile("search", max_examples=2000, deadline=None)  # pytest 
 settings.load_profile("same")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test first, so that no worker has it left at the end."""
+    items.sort(key=lambda item: item.path.name != "test_readme.py")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     import torch  # here, because the process that only hands out tests should not wait for it

@@ -17,7 +17,6 @@ BY_LABEL = {
     **{name: wt.method(name) for name in method_names() if name not in REFUSED},
     "integrated-gradients(baseline=zero)": wt.method("integrated-gradients", baseline="zero"),
 }
-METHODS = list(BY_LABEL)
 
 
 @cache
@@ -30,17 +29,14 @@ def together() -> dict[str, Tensor]:
     return patch_scores(subject_of("vit"), pixels(), BY_LABEL.values(), target=1)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_an_image_gives_the_same_alone_and_in_company(name: str) -> None:
-    found = together()[name]
-    assert found.shape == (3, 3, 3)
-    assert found.isfinite().all()
-    alone = torch.cat(
-        [patch_scores(subject_of("vit"), image[None], [BY_LABEL[name]], target=1)[name] for image in pixels()]
-    )
-    assert torch.allclose(found, alone, rtol=1e-9, atol=1e-12)
-    eager = patch_scores(subject_of("vit", "eager"), pixels(), [BY_LABEL[name]], target=1)[name]
-    assert torch.allclose(found, eager, rtol=1e-9, atol=1e-12)
+def test_an_image_gives_the_same_alone_and_in_company() -> None:
+    alone = patch_scores(subject_of("vit"), pixels()[1:2], BY_LABEL.values(), target=1)
+    eager = patch_scores(subject_of("vit", "eager"), pixels(), BY_LABEL.values(), target=1)
+    for name, scores in together().items():
+        assert scores.shape == (3, 3, 3), name
+        assert scores.isfinite().all(), name
+        assert torch.allclose(scores[1:2], alone[name], rtol=1e-9, atol=1e-12), name
+        assert torch.allclose(scores, eager[name], rtol=1e-9, atol=1e-12), name
 
 
 @pytest.mark.parametrize("name", ["tis", "transatt", "alti", "full-lrp", "cp-lrp", "attn-lrp"])

@@ -85,8 +85,9 @@ CASES = [
 ]
 
 
-# The other heads of these tasks share all code with the quick ones; their own tests are in tests/models.
+# These share blocks (BERT, RoBERTa, Llama) or the code of their task with a quick case; see also tests/models.
 SLOW = {
+    *(Case("classify", kind) for kind in ("electra", "xlm-roberta", "qwen2")),
     *(Case("answer", kind) for kind in QUESTION_KINDS if kind not in ("bert", "gpt2")),
     *(Case("image", kind) for kind in IMAGE_KINDS if kind not in ("vit", "dinov2_with_registers")),
 }
