@@ -123,7 +123,7 @@ def bench(
 
 @dataclass(frozen=True)
 class BenchCall:
-    """The options of a call as typed; `spec.json` stores them so that the call can be repeated."""
+    """The options of a call as typed, which `spec.json` records."""
 
     data: str | None
     column: tuple[str, ...]
@@ -173,8 +173,6 @@ class BenchCall:
     def origin(self) -> dict[str, Any]:
         """Return the options as typed, for `spec.json`."""
         options = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
-        if self.task is None:
-            del options["task"]  # so that folders from before --task existed can be resumed
         changes = {key: value for key, value in self.changes.items() if key != "sample"}
         return {"call": {**options, "changes": changes}}
 
