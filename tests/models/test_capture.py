@@ -1,6 +1,7 @@
 """One pass over the stock model: what is captured is what the model itself shows."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import whichtoken as wt
 from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, needs
 from whichtoken.errors import UndeclaredSite, UnsupportedModel
-from whichtoken.lrp import C21, CP_LRP
+from whichtoken.lrp import C21, CP_LRP, RuleSet
 from whichtoken.models import Batch, capture, window_row
 
 SubjectOf = Callable[..., wt.Subject]
@@ -215,14 +216,26 @@ def test_all_passes_of_a_capture_explain_the_same(subject_of: SubjectOf) -> None
     assert trace.label.tolist() == [0]
 
 
-def test_relevance_in_half_precision_is_refused() -> None:
+def relevance_of(subject: wt.Subject, rules: RuleSet, embeddings: torch.Tensor | None = None) -> torch.Tensor:
+    wanted = Needs(relevance=frozenset({(rules, Site.EMBEDDINGS)}))
+    trace = capture(subject, batch_of(subject, TEXTS), second(subject), wanted, embeddings)
+    return trace.relevance(rules, Site.EMBEDDINGS)[0]
+
+
+def test_gradients_times_inputs_are_refused_in_half_precision() -> None:
     subject = wt.Subject(model_of("bert").half(), KINDS["bert"].tokenizer())
-    document = subject.encode([("It is slow.",)])[0]
-    batch = subject.batch([window_row(document, document.windows[0])])
     with pytest.raises(UnsupportedModel, match="underflows in float16"):
-        capture(
-            subject,
-            batch,
-            lambda logits: class_goal(subject, torch.tensor([0])),
-            Needs(relevance=frozenset({(C21, Site.HIDDEN)})),
-        )
+        relevance_of(subject, CP_LRP)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("bert", torch.float16), *((kind, torch.float32) for kind in sorted(KINDS))]
+)
+def test_relevance_is_propagated_in_float64_whatever_the_models_dtype(kind: str, dtype: torch.dtype) -> None:
+    model = model_of(kind).to(dtype)
+    narrow, wide = (wt.Subject(m, KINDS[kind].tokenizer()) for m in (model, deepcopy(model).double()))
+    read = capture(narrow, batch_of(narrow, TEXTS), second(narrow), needs("embeddings")).value(Site.EMBEDDINGS)[0]
+    found, expected = relevance_of(narrow, C21), relevance_of(wide, C21, read.double())
+    # Llama and Qwen2 have a norm that rounds to float32, DeBERTa-v2 position embeddings that are computed apart.
+    exact = 1e-4 if kind in ("llama", "qwen2", "deberta-v2") else 1e-9
+    assert float((found - expected).abs().max()) < exact * float(expected.abs().max())

@@ -57,7 +57,7 @@ def readout_row(
     matrix: Float[Tensor, "batch query key"], readout: Float[Tensor, "batch query"]
 ) -> Float[Tensor, "batch key"]:
     """Return the row of the read-out position (the mean of the rows, if the head reads a mean)."""
-    return torch.einsum("bqk,bq->bk", matrix, readout)
+    return torch.einsum("bqk,bq->bk", matrix, readout.to(matrix.dtype))  # relevance may be wider than the trace
 
 
 def mean_over(

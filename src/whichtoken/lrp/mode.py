@@ -115,10 +115,11 @@ class _Rules(TorchFunctionMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
+        name = getattr(operation, "__name__", str(operation))
+        args, options = _match_precision(name, args, options)
         carrying = [x for x in _tensors((args, tuple(options.values()))) if carries_relevance(x)]
         if not torch.is_grad_enabled() or not carrying:
             return operation(*args, **options)
-        name = getattr(operation, "__name__", str(operation))
         if self.strict and any(map(_is_foreign, carrying)):
             raise RuleGap(self.rules.name, "a custom autograd function", _find_running_module())
         if name == "scaled_dot_product_attention":
@@ -133,6 +134,24 @@ class _Rules(TorchFunctionMode):
         if self.strict and lost and name not in MOVES:
             raise RuleGap(self.rules.name, name, _find_running_module())
         return result
+
+
+def _match_precision(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Convert floating-point operands to float64 if any of them is.
+
+    Relevance may be propagated in float64 through a model in float32: its weights are converted one operation at a
+    time, so that there is never a second copy of the model. In-place operations must not work on a copy.
+    """
+    dtypes = {x.dtype for x in _tensors((args, tuple(options.values()))) if x.is_floating_point()}
+    if torch.float64 not in dtypes or len(dtypes) == 1 or name == "__setitem__" or re.search(r"[^_]_$", name):
+        return args, options
+    return _widen(args), {key: _widen(value) for key, value in options.items()}
+
+
+def _widen(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(_widen(item) for item in value)
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _apply_rule(rule: Rule, operation: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Tensor:

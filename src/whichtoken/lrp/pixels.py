@@ -42,7 +42,7 @@ class _Patches(Function):
 
     @staticmethod
     def forward(ctx: Any, image: Tensor, patches: Tensor, pixels: Tensor, convolution: nn.Conv2d) -> Tensor:
-        ctx.save_for_backward(pixels, convolution.weight)
+        ctx.save_for_backward(pixels, convolution.weight.to(pixels.dtype))
         ctx.stride = convolution.stride
         return patches.clone()
 

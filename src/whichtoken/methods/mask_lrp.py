@@ -46,20 +46,22 @@ class MaskLRP(Method):
 
     @property
     def needs(self) -> Needs:
-        values = "" if self.variant == "paper" else "attention value context"
-        return needs(values, "attention", asks="heads passes")
+        return needs("", "attention", asks="heads passes")
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         if self.variant == "repo" and trace.answering:
-            second = probe.trace(None, Needs(relevance=frozenset({(_SPREAD, Site.ATTENTION)})))
+            second = probe.trace(None, needs(relevance=(_SPREAD, "attention")))
             spread = second.relevance(_SPREAD, Site.ATTENTION)
             row = relevance_rollout(trace.grad(Site.ATTENTION), spread, self.rollout, trace.readout)
             return Scores(mask_own_entry(row, trace, self.keep_self))
         mask = probe.heads(self.heads)
         rules = replace(C21, gates=_gates(mask, self.variant))
-        site = Site.ATTENTION if self.variant == "paper" else Site.CONTEXT
-        propagated = probe.trace(None, Needs(relevance=frozenset({(rules, site)}))).relevance(rules, site)
-        relevance = propagated if self.variant == "paper" else _unmask_attention(trace, propagated)
+        if self.variant == "paper":
+            propagated = probe.trace(None, needs(relevance=(rules, "attention")))
+            relevance = propagated.relevance(rules, Site.ATTENTION)
+        else:  # values of the same pass: relevance divided by values of another would multiply rounding errors
+            propagated = probe.trace(None, needs("attention value context", relevance=(rules, "context")))
+            relevance = _unmask_attention(propagated, propagated.relevance(rules, Site.CONTEXT))
         row = relevance_rollout(trace.grad(Site.ATTENTION), relevance, self.rollout, trace.readout)
         return Scores(mask_own_entry(row, trace, self.keep_self), ({"heads": str(mask)},) * len(row))
 
@@ -72,9 +74,9 @@ def _gates(mask: HeadMask, variant: str) -> Gates:
     return Gates((chosen,), conserve=False)
 
 
-def _unmask_attention(trace: Trace, of_context: Sequence[Tensor]) -> list[Tensor]:
+def _unmask_attention(trace: Trace, of_context: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the relevance of attention as the authors store it: for all heads, including the half due to values."""
     blocks = zip(
         trace.value(Site.ATTENTION), trace.value(Site.VALUE), trace.value(Site.CONTEXT), of_context, strict=True
     )
-    return [a * (divide(relevance, context) @ value.mT) for a, value, context, relevance in blocks]
+    return tuple(a * (divide(relevance, context) @ value.mT) for a, value, context, relevance in blocks)

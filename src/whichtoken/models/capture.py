@@ -53,7 +53,7 @@ def capture(
         ids=batch.ids,
         mask=batch.mask,
         special=batch.special,
-        readout=objective.readout(batch).to(subject.model.dtype),
+        readout=objective.readout(batch).to(runs[0].logits.dtype),
         logits=runs[0].logits,
         target=objective.scalar(runs[0].logits),
         label=objective.label(batch),
@@ -94,15 +94,16 @@ def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rul
     subject, sites = request.subject, values | grads
     tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, request.batch.special if request.hide_special else None)
     captured, interior = _Captured(), Interior(sites & INTERIOR, None if rules is None else rules.gates)
-    if rules is not None and subject.model.dtype == torch.float16:
+    dtype = _precision(subject, rules)
+    if rules is not None and dtype == torch.float16:
         raise UnsupportedModel("relevance underflows in float16; load the model in float32 or bfloat16")
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
         if Site.PIXELS in grads and request.batch.pixels is not None:
-            stack.enter_context(_set_pixel_leaf(subject, captured))
+            stack.enter_context(_set_pixel_leaf(subject, captured, dtype))
         else:
-            stack.enter_context(_set_leaf(subject.embeddings, captured, request.embeddings))
+            stack.enter_context(_set_leaf(subject.embeddings, captured, request.embeddings, dtype))
         stack.enter_context(interior.watch(subject))
         if rules is not None and rules.spread:
             stack.enter_context(_spread_relevance(subject.blocks[-1], request.batch.mask))
@@ -131,6 +132,17 @@ def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rul
     )
 
 
+def _precision(subject: Subject, rules: RuleSet | None) -> torch.dtype:
+    """Return the dtype of a run: the model's, or float64 for rules that divide relevance by sums.
+
+    Where a sum almost cancels, such a rule multiplies the rounding errors of the forward pass. In float32, a text then
+    gets scores in a batch that differ by percents from those it gets alone. Apple's GPUs have no float64.
+    """
+    dtype: torch.dtype = subject.model.dtype
+    wide = rules is not None and rules.carries == "relevance" and subject.device.type != "mps"
+    return torch.float64 if wide else dtype
+
+
 @dataclass(frozen=True)
 class _Captured:
     """Tensors recorded by the hooks of one run."""
@@ -142,14 +154,16 @@ class _Captured:
 
 
 @contextmanager
-def _set_leaf(module: nn.Module, captured: _Captured, embeddings: Tensor | None) -> Iterator[None]:
+def _set_leaf(
+    module: nn.Module, captured: _Captured, embeddings: Tensor | None, dtype: torch.dtype
+) -> Iterator[None]:
     """Make the first block's input the leaf of the graph.
 
     Uses a hook, because with `inputs_embeds` GPT-2 and Llama classifiers lose the padding and return wrong logits.
     """
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        leaf = (output if embeddings is None else embeddings).detach()
+        leaf = (output if embeddings is None else embeddings).detach().to(dtype)
         captured.embeddings.append(leaf.requires_grad_(torch.is_grad_enabled()))
         return leaf
 
@@ -158,17 +172,17 @@ def _set_leaf(module: nn.Module, captured: _Captured, embeddings: Tensor | None)
 
 
 @contextmanager
-def _set_pixel_leaf(subject: Subject, captured: _Captured) -> Iterator[None]:
+def _set_pixel_leaf(subject: Subject, captured: _Captured, dtype: torch.dtype) -> Iterator[None]:
     """Make the image the leaf of the graph, for relevance only, not for gradients."""
     convolution = next(module for module in subject.embeddings.modules() if isinstance(module, nn.Conv2d))
     convolved: list[tuple[Tensor, Tensor]] = []  # pixels, patches
 
     def after_convolution(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        convolved.append((args[0], output))
+        convolved.append((args[0].to(dtype), output.to(dtype)))
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         pixels, patches = convolved.pop()
-        image, tokens = embed_pixels(pixels, convolution, patches, subject.prefix, output)
+        image, tokens = embed_pixels(pixels, convolution, patches, subject.prefix.to(dtype), output.to(dtype))
         captured.pixels.append(image)
         captured.embeddings.append(tokens)
         return tokens
