@@ -85,3 +85,12 @@ def test_the_card_says_what_was_measured() -> None:
     for part in ("dev", "test", "train"):
         assert f"| {part} | {measured[part]['texts']:,} | {measured[part]['accuracy']:.3f} |" in card
     assert (DEFAULT / "model.safetensors").stat().st_size < 50e6
+
+
+@pytest.mark.parametrize("name", ["transatt", "partial-lrp", "full-lrp", "full-lrp@repo", "mask-lrp", "mask-lrp@repo"])
+def test_rounding_is_not_amplified_where_relevance_is_divided_by_sums(name: str, subject: wt.Subject) -> None:
+    """In float32, a batch rounds differently from the same text alone."""
+    together = wt.explain(subject, list(DECISIVE), [name])
+    for text, found in zip(DECISIVE, together, strict=True):
+        alone = torch.tensor(wt.explain(subject, [text], [name])[0][name].scores)
+        assert float((torch.tensor(found[name].scores) - alone).abs().max()) < 5e-6 * float(alone.abs().max())
