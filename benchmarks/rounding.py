@@ -10,6 +10,7 @@ token, as a share of the largest score of its text. The report is printed and wr
 
 import argparse
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -47,7 +48,7 @@ def open_model(folder: Path, texts: Sequence[str], conllu: Path) -> wt.Subject:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     subject = wt.Subject(model, AutoTokenizer.from_pretrained(folder), name=folder.name)
-    sentences = wt.heads.read_conllu(conllu)[:SENTENCES]
+    sentences = list(islice(wt.heads.read_conllu(conllu), SENTENCES))
     subject = subject.with_heads(wt.heads.build(subject, sentences))
     return subject.with_references(wt.references.build(subject, texts))
 
