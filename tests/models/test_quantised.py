@@ -22,7 +22,8 @@ def dynamic(model: Any) -> Any:
     """With linear modules as torch quantises them for CPUs: packed weights, and operations without a derivative."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch moves it to another package
-        return torch.ao.quantization.quantize_dynamic(model.float(), {nn.Linear}).eval()
+        quantise: Any = torch.ao.quantization.quantize_dynamic
+        return quantise(model.float(), {nn.Linear}).eval()
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +60,7 @@ def test_one_quantised_part_is_enough(part: str) -> None:
     model = model_of("bert").float()
     holder, _, name = part.rpartition(".")
     parent = model.get_submodule(holder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        whole = nn.Sequential(parent.get_submodule(name))
-        quantised = torch.ao.quantization.quantize_dynamic(whole, {nn.Linear}).eval()[0]
-    parent.register_module(name, quantised)
+    parent.register_module(name, dynamic(nn.Sequential(parent.get_submodule(name)))[0])
     with pytest.raises(UnsupportedModel, match=REFUSED):
         wt.explain(wt.Subject(model, wordpiece()), TEXTS)
 
@@ -76,7 +73,7 @@ def test_quantised_models_for_questions_and_images() -> None:
     assert wt.explain(seeing, images=list(images(1).float()), methods=["rollout"])
     for subject, inputs in (answering, {"inputs": pair}), (seeing, {"images": list(images(1).float())}):
         with pytest.raises(UnsupportedModel, match=REFUSED):
-            wt.explain(subject, **inputs)  # type: ignore[arg-type]
+            wt.explain(subject, **inputs)
 
 
 def test_the_fingerprint_of_a_quantised_model_follows_its_weights(subject: wt.Subject) -> None:
@@ -106,7 +103,7 @@ class EightBits(nn.Module):
         self.bias = linear.bias
 
     def values(self) -> Tensor:
-        return self.weight.to(self.scale.dtype) * self.scale  # type: ignore[operator, union-attr]
+        return self.weight.to(self.scale.dtype) * self.scale  # type: ignore[operator, arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.values(), self.bias)
@@ -163,13 +160,15 @@ def test_a_module_that_passes_no_gradient_on_is_noticed_when_it_runs() -> None:
 
 def test_an_operation_without_a_derivative_is_noticed_when_it_runs() -> None:
     """torch would warn, and add nothing to the gradient."""
-    library = torch.library.Library("whichtoken_tests", "FRAGMENT")
+    make: Any = torch.library.Library
+    library = make("whichtoken_tests", "FRAGMENT")
     library.define("no_derivative(Tensor x) -> Tensor")
     library.impl("no_derivative", lambda x: x.detach() * 2, "CPU")
 
     class Doubling(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
-            return torch.ops.whichtoken_tests.no_derivative(super().forward(x)) + 0
+            doubled: Tensor = torch.ops.whichtoken_tests.no_derivative(super().forward(x))
+            return doubled + 0
 
     model = model_of("bert")
     model.bert.encoder.layer[1].output.dense.__class__ = Doubling

@@ -98,8 +98,9 @@ def _check_arguments(name: Any, revision: str | None, trust_remote_code: Any) ->
         raise BadSetting("revision", revision, "None for the model that comes with whichtoken, which has only one")
     if not isinstance(name, str | Path | None):
         raise BadSetting("name", name, "a folder, a hub name, or None for the model that comes with whichtoken")
-    means_folder = isinstance(name, Path) or (name is not None and (Path(name).is_absolute() or name.startswith(".")))
-    if means_folder and not Path(name).is_dir():
+    folder = Path(name or "")
+    means_folder = isinstance(name, Path) or folder.is_absolute() or (name or "").startswith(".")
+    if means_folder and not folder.is_dir():
         raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
 
 

@@ -80,4 +80,4 @@ def _linear_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _describe(module: nn.Module, name: str) -> str:
-    return f"{module._get_name()} ({name})"
+    return f"{module._get_name()} ({name})"  # type: ignore[no-untyped-call]
