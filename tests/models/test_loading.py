@@ -208,3 +208,17 @@ def test_every_call_that_loads_says_that_no_code_may_run() -> None:
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Attribute) and call.func.attr == "from_pretrained":
                 assert "trust_remote_code" in {keyword.arg for keyword in call.keywords}, f"{path}:{call.lineno}"
+
+
+def test_special_tokens_without_an_embedding_replace_no_words() -> None:
+    """As in a Llama whose tokenizer got a padding token and whose embeddings were not resized."""
+    tokenizer = wordpiece.__wrapped__()
+    tokenizer.add_special_tokens({"pad_token": "<new pad>", "mask_token": "<new mask>"})
+    model = model_of("bert")
+    model.config.pad_token_id = None
+    subject = wt.Subject(model, tokenizer)
+    results = [item["gae"] for item in wt.explain(subject, ["slow", "the film was slow"], ["gae"])]
+    assert results[0].scores == pytest.approx(wt.explain(subject, ["slow"], ["gae"])[0]["gae"].scores)
+    for name in "mask", "pad":
+        with pytest.raises(UnsupportedModel, match=f"no {name} token"):
+            wt.degrade(subject, results, name)

@@ -181,7 +181,7 @@ class Subject:
 
     def filler(self, name: str) -> int | None:
         """Return the id of the "mask" or "pad" token, which can replace others; None if there is none."""
-        token = getattr(self.tokenizer, f"{name}_token_id", None)
+        token = self._embedded(getattr(self.tokenizer, f"{name}_token_id", None))
         return self._pad_id if token is None and name == "pad" else token
 
     @property
@@ -219,7 +219,7 @@ class Subject:
         return documents
 
     def batch(self, rows: Sequence[Row]) -> Batch:
-        pads = (self._pad_id, getattr(self.tokenizer, "pad_token_id", None), 0)
+        pads = (self._pad_id, self._embedded(getattr(self.tokenizer, "pad_token_id", None)), 0)
         return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device, self.model.dtype)
 
     def image_row(self, pixels: Float[Tensor, "channel row column"]) -> Row:
@@ -323,6 +323,11 @@ class Subject:
         reserved = config.pad_token_id + 1 if self.architecture.positions_after_padding else 0
         limits = (config.max_position_embeddings - reserved, self.tokenizer.model_max_length)
         return int(min(limit for limit in limits if limit is not None))
+
+    def _embedded(self, token: int | None) -> int | None:
+        """Return a token id, or None if the model has no embedding for it."""
+        count = count_embeddings(self.model)
+        return None if token is None or (count is not None and token >= count) else token
 
     @cached_property
     def _takes_types(self) -> bool:
