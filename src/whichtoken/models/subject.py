@@ -326,8 +326,8 @@ class Subject:
 
     def _embedded(self, token: int | None) -> int | None:
         """Return a token id, or None if the model has no embedding for it."""
-        count = count_embeddings(self.model)
-        return None if token is None or (count is not None and token >= count) else token
+        count = None if token is None else count_embeddings(self.model)
+        return None if token is not None and count is not None and token >= count else token
 
     @cached_property
     def _takes_types(self) -> bool:
