@@ -162,12 +162,14 @@ def real_subject(folder: str) -> wt.Subject:
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False
+    ).eval()
     with torch.no_grad():  # a fresh head predicts 0.50 for everything; make its predictions differ
         for name, parameter in model.named_parameters():
             if name.startswith("classifier"):
                 parameter.mul_(20)
-    return wt.Subject(model, AutoTokenizer.from_pretrained(folder), name=Path(folder).name)
+    return wt.Subject(model, AutoTokenizer.from_pretrained(folder, trust_remote_code=False), name=Path(folder).name)
 
 
 if __name__ == "__main__":

@@ -83,13 +83,15 @@ def train_and_store(options: argparse.Namespace) -> dict[str, Any]:
     random.seed(options.seed)
     torch.manual_seed(options.seed)
     body = options.body or installed_body()
-    tokenizer = AutoTokenizer.from_pretrained(body)
+    tokenizer = AutoTokenizer.from_pretrained(body, trust_remote_code=False)
     tokenizer.backend_tokenizer.no_truncation()  # the body's tokenizer truncates and pads to 128 tokens
     tokenizer.backend_tokenizer.no_padding()
     parts = {name: encode_file(tokenizer, options.data / f"{name}.tsv") for name in ("train", "dev", "test")}
     count = len(parts["train"].labels)
     chosen = random.sample(range(count), options.limit) if options.limit else list(range(count))
-    model = AutoModelForSequenceClassification.from_pretrained(body, id2label=LABELS, dtype=torch.float32)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        body, id2label=LABELS, dtype=torch.float32, trust_remote_code=False
+    )
     started = time.perf_counter()
     history = train(model, parts, chosen, options)
     minutes = (time.perf_counter() - started) / 60
@@ -97,7 +99,9 @@ def train_and_store(options: argparse.Namespace) -> dict[str, Any]:
     model.config._name_or_path = ""
     model.to(torch.float16).save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)
-    stored = AutoModelForSequenceClassification.from_pretrained(options.out, dtype=torch.float32).eval()
+    stored = AutoModelForSequenceClassification.from_pretrained(
+        options.out, dtype=torch.float32, trust_remote_code=False
+    ).eval()
     earlier = body / "training.json"
     return {
         "before": json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else None,

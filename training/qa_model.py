@@ -60,11 +60,11 @@ def main() -> None:
     random.seed(options.seed)
     torch.manual_seed(options.seed)
     body = options.body or installed_body()
-    tokenizer = AutoTokenizer.from_pretrained(body)
+    tokenizer = AutoTokenizer.from_pretrained(body, trust_remote_code=False)
     questions, dev = read_squad(options.train), read_squad(options.dev)
     if options.limit:
         questions = random.sample(questions, options.limit)
-    model = AutoModelForQuestionAnswering.from_pretrained(body, dtype=torch.float32)
+    model = AutoModelForQuestionAnswering.from_pretrained(body, dtype=torch.float32, trust_remote_code=False)
     started = time.perf_counter()
     history = train(model, tokenizer, questions, dev, options)
     report = {

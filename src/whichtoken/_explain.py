@@ -141,7 +141,7 @@ def plan(
         reason = task.can_run(method)
         if reason is not None and not reason.library:
             fix = reason.fix or "see wt.method_names() for others"
-            raise UsageError(f"{method.label} cannot explain {task.unit}s: {reason.why}; {fix}")
+            raise reason.error(f"{method.label} cannot explain {task.unit}s: {reason.why}; {fix}")
     checked_target = task.target(target)
     task.check_long(long)
     return Job(task, resolved, plan_passes(resolved.values()), checked_target, long, layers)

@@ -65,6 +65,7 @@ class Attribution:
     # Forward passes and perturbed inputs that the method would have needed on its own; the mean over its batch.
     evaluations: float = field(default=0.0, compare=False)
     picture: Picture | None = None
+    n_unknown: int = 0  # content tokens that the tokenizer does not know
 
     def words(self) -> tuple[Word, ...]:
         """Return the words as slices of the texts; token scores are summed, and special tokens left out."""
@@ -183,8 +184,9 @@ class Curve:
 
 def _to_json(record: Attribution | Curve) -> str:
     values = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
-    if values.get("picture", True) is None:
-        del values["picture"]  # so that older versions can read the records of texts
+    for name in ("picture", "n_unknown"):
+        if not values.get(name, True):
+            del values[name]  # so that older versions can read the records of texts
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.cli.inputs import build_methods
-from whichtoken.cli.options import Columns, Heads, Model, References, Settings, print_list
+from whichtoken.cli.options import Columns, Heads, Model, References, Settings, Trust, print_list
 from whichtoken.cli.subject import open_subject, say
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.render.terminal import bench_view
@@ -62,6 +62,7 @@ def bench(
     label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
     references: References = None,
     heads: Heads = None,
+    trust: Trust = False,
     controls: Annotated[
         bool, typer.Option(help="Also measure random and, if words are deleted, refined-noise.")
     ] = True,
@@ -110,7 +111,7 @@ def bench(
         from whichtoken.bench.folder import check_tools
 
         check_tools()
-    table = benchmark(call, open_subject(model, references, heads), out, gates)
+    table = benchmark(call, open_subject(model, references, heads, trust), out, gates)
     print_list(bench_view(table))
     if out is not None:
         say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")

@@ -22,6 +22,7 @@ from whichtoken.cli.options import (
     References,
     Settings,
     Target,
+    Trust,
     make_look,
 )
 from whichtoken.cli.outputs import sink_of, write_results, write_text
@@ -48,6 +49,7 @@ def compare(
     against: Against = None,
     references: References = None,
     heads: Heads = None,
+    trust: Trust = False,
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -63,7 +65,7 @@ def compare(
         raise UsageError(f"compare shows one input, but there are {len(items)}; to measure many, use bench")
     built = inputs.build_methods(methods, settings or [])
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
-    subject = open_subject(model, references, heads)
+    subject = open_subject(model, references, heads, trust)
     supported = keep_supported(subject, built) if methods == "all" else built
     request = Request(supported, inputs.resolve_target(target, against), None, False)
     comparison = compare_methods(subject, items, request)

@@ -23,6 +23,7 @@ from whichtoken.cli.options import (
     References,
     Settings,
     Target,
+    Trust,
     make_look,
 )
 from whichtoken.cli.outputs import sink_of, write_results
@@ -73,6 +74,7 @@ def explain(
     against: Against = None,
     references: References = None,
     heads: Heads = None,
+    trust: Trust = False,
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -104,7 +106,7 @@ def explain(
         raise UsageError("--benchmark is only for --method auto; add --method auto")
     if method not in (None, "auto"):
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
-    subject = open_subject(model, references, heads)
+    subject = open_subject(model, references, heads, trust)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
     methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
     supported = keep_supported(subject, methods) if method in (None, "all") else methods

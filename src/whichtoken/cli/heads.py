@@ -10,7 +10,7 @@ import typer
 import whichtoken
 from whichtoken.atomic_write import check_writable
 from whichtoken.cli.inputs import parse_settings
-from whichtoken.cli.options import DEBUG, Model, print_list
+from whichtoken.cli.options import DEBUG, Model, Trust, print_list
 from whichtoken.cli.subject import NO_HEADS, open_subject, say
 from whichtoken.errors import UnknownName, UsageError
 
@@ -92,12 +92,14 @@ def heads_build(
         typer.Option("--pipeline", help="spaCy pipeline for --text; default: en_core_web_sm."),
     ] = None,
     model: Model = None,
+    trust: Trust = False,
     settings: RuleSettings = None,
 ) -> None:
     corpus, rule = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
     check_writable(out)
     sentences = corpus.sentences()
-    mask = whichtoken.heads.build(open_subject(model, None), sentences, corpus=corpus.name, out=out, **rule)
+    subject = open_subject(model, trust=trust)
+    mask = whichtoken.heads.build(subject, sentences, corpus=corpus.name, out=out, **rule)
     _show_heads(mask)
     say(f"written to {out}; use it with --heads {out}")
 

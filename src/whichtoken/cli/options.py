@@ -16,6 +16,10 @@ Model = Annotated[
     str | None,
     typer.Option("--model", help="Folder or Hugging Face name of a model; default: the bundled classifier."),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Run Python code that comes with the model; it can do anything you can."),
+]
 References = Annotated[
     Path | None,
     typer.Option("--references", help="Folder of the model's reference library (see: references build)."),

@@ -10,7 +10,7 @@ import typer
 
 import whichtoken
 from whichtoken.cli.inputs import parse_settings
-from whichtoken.cli.options import DEBUG, Columns, Model
+from whichtoken.cli.options import DEBUG, Columns, Model, Trust
 from whichtoken.cli.subject import open_subject, say
 from whichtoken.errors import UnknownName
 from whichtoken.render.rows import visible
@@ -34,11 +34,12 @@ def references_build(
     texts: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: csv, tsv, jsonl, parquet or txt.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to create.")],
     model: Model = None,
+    trust: Trust = False,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
     settings: RecipeSettings = None,
 ) -> None:
-    subject = open_subject(model, None)
+    subject = open_subject(model, trust=trust)
     library = _build_library(subject, texts, out, _Building(column, label, settings or []))
     _say_summary(library.summary())
     say(f"written to {out}; use it with --references {out}")

@@ -21,10 +21,11 @@ from torch import nn
 from whichtoken._explain import explain_each
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method
-from whichtoken.errors import BadInput, BadSetting
+from whichtoken.errors import BadInput, BadSetting, UnsupportedModel
 from whichtoken.heads.mask import HeadMask
 from whichtoken.metrics.ranks import kendall
 from whichtoken.models import Subject
+from whichtoken.models.quantised import find_integer_weights
 from whichtoken.records import Attribution
 from whichtoken.references._build import build as build_references
 from whichtoken.targets import Target
@@ -51,6 +52,9 @@ def randomised(subject: Subject, n_blocks: int, seed: int = 0) -> Subject:
     _check_subject(subject)
     _check_seed(seed)
     _check_n_blocks(subject, n_blocks)
+    fixed = find_integer_weights(subject.model)
+    if fixed is not None:
+        raise UnsupportedModel(f"the weights of {fixed} are not parameters but integers; load the model in float32")
     model = deepcopy(subject.model)
     what = f"head and {n_blocks} blocks" if n_blocks <= len(subject.blocks) else "everything"
     name = f"{subject.title}, {what} randomised with seed {seed}"

@@ -205,10 +205,15 @@ def find_head(names: Iterable[str], architecture: Architecture | None) -> Head:
 
 def find_architecture(model: Any) -> Architecture:
     """Return the architecture of this model, or raise UnsupportedModel."""
-    model_type = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
+    name = type(model).__name__
+    return architecture_named(getattr(getattr(model, "config", None), "model_type", name), name)
+
+
+def architecture_named(model_type: str, name: str) -> Architecture:
+    """Return the architecture of a model type, or raise UnsupportedModel. `name`: of a class, for the message."""
     if model_type not in ARCHITECTURES:
         raise UnsupportedModel(
-            f"{type(model).__name__} has model type {model_type!r}; supported are {', '.join(ARCHITECTURES)}. "
+            f"{name} has model type {model_type!r}; supported are {', '.join(ARCHITECTURES)}. "
             "To support another, add a row to ARCHITECTURES in whichtoken/models/architectures.py"
         )
     return ARCHITECTURES[model_type]

@@ -21,6 +21,7 @@ from whichtoken.models.attention import Tap, tap_attention, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
 from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
+from whichtoken.models.quantised import check_derivatives, watch_gradients
 from whichtoken.models.subject import Subject
 
 Choose = Callable[[Tensor], Objective]  # from logits to the objective to explain
@@ -100,6 +101,8 @@ def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rul
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
+        if grads:
+            stack.enter_context(watch_gradients(subject.model))
         if Site.PIXELS in grads and request.batch.pixels is not None:
             stack.enter_context(_set_pixel_leaf(subject, captured, dtype))
         else:
@@ -119,6 +122,8 @@ def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rul
             use_attention(subject.model, subject.own_attention)
         with nullcontext() if rules is None else propagating(subject.model, rules):
             logits = subject.forward(request.batch)
+        if grads and rules is None:
+            check_derivatives(logits)
         tensors = _collect_tensors(captured, tap, interior)
         _check_complete(request, tensors, sites, len(tap.possible) if tapping else None)
         objective = request.choose(logits)

@@ -27,6 +27,7 @@ class Document:
     spans: tuple[Span | None, ...]
     sequences: tuple[int | None, ...]  # None at special tokens
     word_ids: tuple[int | None, ...]
+    unknown: tuple[bool, ...]  # content tokens that the tokenizer does not know
     windows: tuple[tuple[int, ...], ...]
     n_cut: int
 
@@ -64,14 +65,15 @@ def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first
                 columns = [list(column) for column in zip(*(texts[number] for number in numbers), strict=True)]
                 encodings = tokenizer(*columns, truncation=False, padding=False, verbose=False).encodings
                 for number, encoding in zip(numbers, encodings, strict=True):
-                    documents[number] = _make_document(first + number, texts[number], encoding, fit)
+                    made = _make_document(first + number, texts[number], encoding, fit, tokenizer.unk_token_id)
+                    documents[number] = made
     finally:
         backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
         backend.no_padding() if padding is None else backend.enable_padding(**padding)
     return [documents[number] for number in range(len(texts))]
 
 
-def _make_document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit") -> Document:
+def _make_document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit", unknown_id: int | None) -> Document:
     sequences = tuple(encoding.sequence_ids)
     for sequence in range(len(texts)):
         if sequence not in sequences:
@@ -87,6 +89,7 @@ def _make_document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit
         spans=tuple(None if s is None else tuple(span) for s, span in zip(sequences, encoding.offsets, strict=True)),
         sequences=sequences,
         word_ids=tuple(None if s is None else w for s, w in zip(sequences, encoding.word_ids, strict=True)),
+        unknown=tuple(s is not None and i == unknown_id for s, i in zip(sequences, encoding.ids, strict=True)),
         windows=windows,
         n_cut=len(sequences) - len(covered),
     )

@@ -23,7 +23,9 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
+from whichtoken.models.checks import check_ids, check_values, check_vocabulary, count_embeddings
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
+from whichtoken.models.quantised import find_packed, named_tensors
 from whichtoken.models.twin import make_twin
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
@@ -56,6 +58,7 @@ class Subject:
         check_eval(self.model)
         if self.origin is not None:
             return  # the other checks were made for the original subject
+        check_values(self.model)
         if self.architecture.reads == "tokens":
             self._check_tokenizer()
         if self.references is not None:
@@ -72,6 +75,7 @@ class Subject:
         if not getattr(self.tokenizer, "is_fast", False):
             name = type(self.tokenizer).__name__
             raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
+        check_vocabulary(self.tokenizer, count_embeddings(self.model))
         if self.architecture.positions_after_padding and self.model.config.pad_token_id is None:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
@@ -144,6 +148,7 @@ class Subject:
         """Return this subject on a twin of the model, which passes may modify; a twin is returned as it is."""
         if self.origin is not None:
             return self
+        check_values(self.model)  # again, because it may have been moved
         return replace(self, model=make_twin(self.model), revision=self.fingerprint(), origin=self.model)
 
     @property
@@ -162,8 +167,8 @@ class Subject:
         """
         if self.revision:
             return self.revision
-        tensors = self.model.state_dict().values()
-        versions = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype) for t in tensors]
+        tensors = named_tensors(self.model)
+        versions = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype) for _, t in tensors]
         state = (_config_text(self.model), versions)
         if _hashes.get(self.model, (None, ""))[0] != state:
             _hashes[self.model] = state, _content_hash(self.model)
@@ -176,7 +181,7 @@ class Subject:
 
     def filler(self, name: str) -> int | None:
         """Return the id of the "mask" or "pad" token, which can replace others; None if there is none."""
-        token = getattr(self.tokenizer, f"{name}_token_id", None)
+        token = self._embedded(getattr(self.tokenizer, f"{name}_token_id", None))
         return self._pad_id if token is None and name == "pad" else token
 
     @property
@@ -188,8 +193,16 @@ class Subject:
 
     @property
     def batches_of_one(self) -> bool:
-        """Whether rows must not be padded: without a padding token transformers cannot find their last token."""
-        return self.head.pools and self._readout_kind is Readout.LAST and self._pad_id is None
+        """Whether rows must not be padded: without a padding token transformers cannot find their last token, and
+        quantised modules round differently if other rows are in the batch.
+        """
+        padless = self.head.pools and self._readout_kind is Readout.LAST and self._pad_id is None
+        return padless or self.packed is not None
+
+    @cached_property
+    def packed(self) -> str | None:
+        """The first module that torch quantised, for messages: no gradient passes through it."""
+        return find_packed(self.model)
 
     def encode(
         self, texts: Sequence[tuple[str, ...]], long: LongTexts = "truncate", first: int = 0, only: int | None = None
@@ -201,10 +214,12 @@ class Subject:
         from_left = getattr(self.tokenizer, "truncation_side", "right") == "left"
         fit = Fit(self.limit, long, from_left, only)
         with _tokenizer_lock(self.tokenizer):  # tokenizing temporarily changes its truncation and padding
-            return tokenize(self.tokenizer, checked, fit, first)
+            documents = tokenize(self.tokenizer, checked, fit, first)
+        check_ids(documents, count_embeddings(self.model), first)
+        return documents
 
     def batch(self, rows: Sequence[Row]) -> Batch:
-        pads = (self._pad_id, getattr(self.tokenizer, "pad_token_id", None), 0)
+        pads = (self._pad_id, self._embedded(getattr(self.tokenizer, "pad_token_id", None)), 0)
         return pad_rows(rows, next(pad for pad in pads if pad is not None), self.device, self.model.dtype)
 
     def image_row(self, pixels: Float[Tensor, "channel row column"]) -> Row:
@@ -309,6 +324,11 @@ class Subject:
         limits = (config.max_position_embeddings - reserved, self.tokenizer.model_max_length)
         return int(min(limit for limit in limits if limit is not None))
 
+    def _embedded(self, token: int | None) -> int | None:
+        """Return a token id, or None if the model has no embedding for it."""
+        count = None if token is None else count_embeddings(self.model)
+        return None if token is not None and count is not None and token >= count else token
+
     @cached_property
     def _takes_types(self) -> bool:
         named = "token_type_ids" in self.tokenizer.model_input_names
@@ -345,7 +365,7 @@ def _config_text(model: Any) -> str:
 
 def _content_hash(model: Any) -> str:
     digest = hashlib.sha256(_config_text(model).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in named_tensors(model):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return f"sha256:{digest.hexdigest()}"

@@ -23,6 +23,7 @@ from whichtoken.render.rows import (
     ScoreRow,
     group_results,
     layer_map,
+    notes_of,
     panels,
 )
 
@@ -59,7 +60,8 @@ def _plot_panel(results: Results, path: str | Path, look: Look) -> Path:
         raise UsageError(f"a figure shows one text, but these results have {len(drawn)}; choose one: results[0]")
     panel = drawn[0]
     rows = [*panel.rows, *panel.differences]
-    return _save(rows, f"{panel.label}  {panel.probability:.1%}", path, line_before_last=False)
+    title = "\n".join([f"{panel.label}  {panel.probability:.1%}", *panel.notes])
+    return _save(rows, title, path, line_before_last=False)
 
 
 def _overlays(drawn: Sequence[Panel], look: Look) -> Any:
@@ -98,7 +100,7 @@ def layers(attribution: Attribution, path: str | Path, *, level: Level = "word")
     by_layer = layer_map(attribution.method, attribution, level)
     if attribution.picture is not None:
         return _plot_panel(attribution, path, Look())
-    title = f"{by_layer.name}: {attribution.label}  {attribution.probability:.1%}"
+    title = "\n".join([f"{by_layer.name}: {attribution.label}  {attribution.probability:.1%}", *notes_of(attribution)])
     return _save(by_layer.rows, title, path, line_before_last=True)
 
 

@@ -149,7 +149,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         rows,
         differences,
         layers,
-        _notes(first),
+        notes_of(first),
         first.picture,
     )
 
@@ -179,8 +179,13 @@ def _about(attribution: Attribution) -> str:
     return f"{method} on {attribution.model}, revision {attribution.revision[:19]}"
 
 
-def _notes(attribution: Attribution) -> tuple[str, ...]:
+def notes_of(attribution: Attribution) -> tuple[str, ...]:
+    """Return what a reader must know about the input of an attribution."""
     notes = []
+    n_content = sum(sequence is not None for sequence in attribution.sequences)
+    if 2 * attribution.n_unknown > n_content:
+        unknown = f"{attribution.n_unknown} of {n_content} tokens are unknown to the tokenizer"
+        notes.append(f"{unknown}, so these scores say little")
     if attribution.n_cut:
         notes.append(f"{attribution.n_cut} tokens were cut: the text is longer than the model's limit")
     if attribution.n_windows > 1:

@@ -21,7 +21,7 @@ from whichtoken.models.images import Prepared, black, check_images, decode_png, 
 from whichtoken.records import Attribution, Picture
 from whichtoken.targets import Part, label_of
 from whichtoken.tasks.classify import class_facts, class_gold, class_objective, class_target, objective_of
-from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit
+from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit, missing_gradient
 from whichtoken.vision.maps import pixel_map
 from whichtoken.vision.pixels import round_scores
 
@@ -60,7 +60,7 @@ class ImageClassification(Task):
         baseline = method.settings.get("baseline")
         if baseline in ("pad", "mask"):
             reasons.append(Reason(f"there is no {baseline} token among patches", "set baseline to zero"))
-        return reasons[0] if reasons else None
+        return reasons[0] if reasons else missing_gradient(self.subject, method)
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Prepared]:
         return prepare(self.subject, inputs, first)

@@ -16,8 +16,9 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Method
-from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.errors import BadInput, BadSetting, UnknownName, UnsupportedModel, UsageError, WhichTokenError
 from whichtoken.models import LongTexts, Subject
+from whichtoken.models.quantised import FIX
 from whichtoken.records import Attribution
 from whichtoken.targets import Part, Target
 
@@ -70,6 +71,7 @@ class Reason:
     why: str
     fix: str = ""
     library: bool = False  # a reference library or head mask is missing; the method's own error says how to build it
+    error: type[WhichTokenError] = UsageError  # that `explain` raises
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Task(Protocol):
 
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
-        return missing_library(self.subject, method)
+        return missing_gradient(self.subject, method) or missing_library(self.subject, method)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
         """Return a removal by name (None: the default). UnsupportedModel if it does not suit this model."""
@@ -226,6 +228,14 @@ class Task(Protocol):
     def facts(self) -> list[tuple[str, str]]:
         """Return what `whichtoken model` prints about inputs and outputs."""
         return []
+
+
+def missing_gradient(subject: Subject, method: Method) -> Reason | None:
+    """Return a reason if a method needs gradients and a quantised module of the model has none."""
+    needs = method.needs
+    if subject.packed is None or not (needs.grads or needs.relevance or Ask.PASSES in needs.asks):
+        return None
+    return Reason(f"{subject.packed} is quantised and passes no gradient on", FIX, error=UnsupportedModel)
 
 
 def missing_library(subject: Subject, method: Method) -> Reason | None:

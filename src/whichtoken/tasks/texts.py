@@ -24,7 +24,8 @@ def check_long(long: str | None) -> None:
 def token_fields(document: Document, positions: Sequence[int]) -> dict[str, Any]:
     """Return the fields of a record that describe its tokens."""
     names = ("tokens", "spans", "sequences", "word_ids")
-    return {"texts": document.texts, **{name: tuple(getattr(document, name)[i] for i in positions) for name in names}}
+    fields = {name: tuple(getattr(document, name)[i] for i in positions) for name in names}
+    return {"texts": document.texts, "n_unknown": sum(document.unknown[i] for i in positions), **fields}
 
 
 class Removals(Mapping[str, Perturbation]):

@@ -1,0 +1,54 @@
+"""Checks of a model and its tokenizer, made before anything is explained."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from whichtoken.errors import BadInput, UnsupportedModel, UsageError
+from whichtoken.models.encoding import Document
+
+FITTING = "use the tokenizer that the model was trained with"
+
+
+def check_values(model: Any) -> None:
+    """Raise UnsupportedModel if some of the model's tensors are on the meta device, which stores no values."""
+    tensors = list(chain(model.named_parameters(), model.named_buffers()))
+    empty = [name for name, tensor in tensors if tensor.is_meta]
+    if empty:
+        raise UnsupportedModel(
+            f"{len(empty)} of the {len(tensors)} tensors of {type(model).__name__} are on the meta device, which "
+            f"stores no values (the first is {empty[0]}); load all weights into memory: wt.load(folder), or "
+            "from_pretrained without offloading"
+        )
+
+
+def count_embeddings(model: Any) -> int | None:
+    """Return how many token ids the model has embeddings for; None if it reads images."""
+    count: int | None = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    return count
+
+
+def check_vocabulary(tokenizer: Any, n_embeddings: int | None) -> None:
+    """Raise UsageError if the tokenizer has no vocabulary, or a larger one than the model."""
+    name = type(tokenizer).__name__
+    special = {None, *tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    if all(tokenizer.convert_ids_to_tokens(i) in special for i in range(len(tokenizer))):
+        files = " or ".join(dict.fromkeys(["tokenizer.json", *tokenizer.vocab_files_names.values()]))
+        raise UsageError(
+            f"{name} knows no tokens except special tokens ({files} was missing when it was loaded); save the "
+            "tokenizer used in training next to the model: tokenizer.save_pretrained(folder)"
+        )
+    if n_embeddings is not None and tokenizer.vocab_size > n_embeddings:  # without tokens that were added later
+        found = f"{name} has {tokenizer.vocab_size} tokens, but the model has embeddings for {n_embeddings}"
+        raise UsageError(f"{found}; {FITTING}")
+
+
+def check_ids(documents: Sequence[Document], n_embeddings: int | None, first: int) -> None:
+    """Raise BadInput for a token without an embedding. `first` is the index of the first document."""
+    if n_embeddings is None:
+        return
+    for index, document in enumerate(documents, first):
+        for token, i in zip(document.tokens, document.ids, strict=True):
+            if i >= n_embeddings:
+                found = f"token {token!r} has id {i}, but the model has embeddings for {n_embeddings} tokens"
+                raise BadInput(f": {found}; {FITTING}", index=index)
