@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, Trace
 from whichtoken.errors import UnsupportedModel, UsageError
-from whichtoken.lrp import RuleSet, propagating, spread
+from whichtoken.lrp import RuleSet, propagating, spread, suspend_rules
 from whichtoken.lrp.pixels import embed_pixels
 from whichtoken.models.attention import Tap, tap_attention, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
@@ -99,6 +99,7 @@ def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rul
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
+        stack.enter_context(suspend_rules())  # of a pass whose hook called this one
         if Site.PIXELS in grads and request.batch.pixels is not None:
             stack.enter_context(_set_pixel_leaf(subject, captured))
         else:
@@ -229,8 +230,13 @@ def _check_complete(
         expected = counts.get(site, layers)
         if len(tensors[site]) != expected:
             raise UnsupportedModel(f"{name}: found {len(tensors[site])} tensors of {site}, expected {expected}")
-    if Site.HIDDEN in sites and tensors[Site.HIDDEN][0] is not tensors[Site.EMBEDDINGS][0]:
+    if Site.HIDDEN in sites and not _is_same(tensors[Site.HIDDEN][0], tensors[Site.EMBEDDINGS][0]):
         raise UnsupportedModel(f"{name}: its first block does not read its embeddings")
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same values in the same memory; a backward hook makes another object."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
 def _check_pixels(needs: Needs, embeddings: Tensor | None) -> None:
