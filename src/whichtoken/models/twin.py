@@ -6,7 +6,7 @@ user's model is never modified, so nothing has to be restored, and other threads
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from whichtoken.errors import UnsupportedModel
 
+TENSORS = frozenset({"_parameters", "_buffers"})
 CALLED_IN_A_PASS = frozenset({"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"})
 HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # endings of names of a module's dictionaries of hooks
 
@@ -36,14 +37,16 @@ def make_twin(model: Any) -> Any:
     memo = _Memo({}, [])
     with torch.inference_mode(False):
         for module in model.modules():
-            for name, value in list(vars(module).items()):
+            for name, value in memo.hold(vars(module)):
                 if isinstance(value, Tensor):
                     memo.share(value)
-                elif name in ("_parameters", "_buffers"):
-                    memo.add(value, {key: memo.share(tensor) for key, tensor in list(value.items())})
+                elif name in TENSORS:
+                    memo.copies[id(value)] = {key: memo.share(tensor) for key, tensor in memo.hold(value)}
                 elif name.endswith(HOOKS) and isinstance(value, dict):
-                    guard = _Guarded if name in CALLED_IN_A_PASS else _keep
-                    memo.add(value, OrderedDict((key, guard(hook)) for key, hook in list(value.items())))
+                    hooks = list(value.items())
+                    if name in CALLED_IN_A_PASS:
+                        hooks = [(key, _Guarded(hook)) for key, hook in hooks]
+                    memo.copies[id(value)] = OrderedDict(hooks)
         try:
             return copy.deepcopy(model, memo.copies)
         except Exception as error:  # any exception, from a part that cannot be copied
@@ -60,18 +63,21 @@ class _Memo:
     copies: dict[int, Any]
     originals: list[Any]  # keeps them alive: if another thread replaced one meanwhile, its id could be used again
 
-    def add(self, original: Any, replacement: Any) -> Any:
-        self.originals.append(original)
-        return self.copies.setdefault(id(original), replacement)
+    def hold(self, mapping: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return the items of a dictionary that another thread may change, and keep them alive."""
+        items = list(mapping.items())
+        self.originals.append(items)
+        return items
 
-    def share(self, tensor: Tensor | None) -> Any:
+    def share(self, tensor: Tensor | None) -> Tensor | None:
         """Return the twin's tensor, the same one if several modules hold it."""
         if tensor is None or id(tensor) in self.copies:
-            return None if tensor is None else self.copies[id(tensor)]
+            return self.copies.get(id(tensor))  # None for a parameter that a module does not have
         # Unlike detach(), .data has a version counter of its own. Inference tensors cannot be part of a graph.
         data = tensor.clone() if tensor.is_inference() else tensor.data
         is_parameter = isinstance(tensor, nn.Parameter)
-        return self.add(tensor, nn.Parameter(data, requires_grad=False) if is_parameter else data)
+        shared = self.copies[id(tensor)] = nn.Parameter(data, requires_grad=False) if is_parameter else data
+        return shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +95,3 @@ class _Guarded:
             return self.hook(*arguments)
         finally:
             _running.reset(token)
-
-
-def _keep(hook: Any) -> Any:
-    return hook
