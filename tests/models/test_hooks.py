@@ -1,4 +1,4 @@
-"""Hooks that the user registered: they fire in our passes as in the user's own, and may themselves explain the model."""
+"""Hooks of the user fire in our passes as they do in the user's own, and may explain the model themselves."""
 
 from collections.abc import Callable
 from typing import Any

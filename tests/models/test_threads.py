@@ -1,9 +1,10 @@
 """Other threads call, train and explain the same model, and tokenize with its tokenizer, while it is explained."""
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def training(model: Any, inputs: dict[str, Any], rate: float) -> Step:
 
     def step() -> None:
         optimizer.zero_grad()
-        outputs(model, inputs).square().sum().backward()
+        torch.autograd.backward(outputs(model, inputs).square().sum())
         optimizer.step()
 
     return step
@@ -207,7 +208,7 @@ def test_two_threads_explain_at_the_same_time(name: str) -> None:
 
 
 def test_threads_that_tokenize_keep_their_settings() -> None:
-    """Two threads use the user's tokenizer, which truncates and pads, while two others explain texts that are longer."""
+    """Two threads use the user's tokenizer, which truncates and pads, while two others encode texts that are longer."""
     tokenizer = KINDS["bert"].tokenizer()
     backend, subject = tokenizer.backend_tokenizer, wt.Subject(model_of("bert"), tokenizer)
     backend.enable_truncation(max_length=7)
@@ -230,3 +231,49 @@ def test_threads_that_tokenize_keep_their_settings() -> None:
     finally:
         backend.no_truncation()
         backend.no_padding()
+
+
+def state_of_process() -> dict[str, Any]:
+    """What belongs to the thread or the process, and not to a model."""
+    return {
+        "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()),
+        "autocast": (
+            torch.is_autocast_enabled("cpu"),
+            torch.get_autocast_dtype("cpu"),
+            torch.is_autocast_cache_enabled(),
+        ),
+        "defaults": (torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()),
+        "deterministic": (torch.are_deterministic_algorithms_enabled(), torch.backends.mkldnn.enabled),
+        "modes": torch._C._len_torch_function_stack(),
+        "chance": (torch.get_rng_state().tolist(), repr(np.random.get_state())),  # not Python's own: beartype uses it
+        "warnings": list(warnings.filters),
+    }
+
+
+@pytest.mark.parametrize("unusual", [False, True])
+def test_the_state_of_the_thread_and_the_process_is_left_as_found(unusual: bool) -> None:
+    """Also if a pass fails in the middle, and whatever the state was."""
+    subject = classifier()
+    methods = methods_for(subject)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("as if the machine were out of memory")
+
+    with ExitStack() as stack:
+        if unusual:
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float64)
+            stack.callback(torch.use_deterministic_algorithms, False)
+            torch.use_deterministic_algorithms(True)
+        before = state_of_process()
+        results = wt.explain(subject, SENTENCES[:1], methods)
+        assert state_of_process() == before
+        wt.degrade(subject, list(results[0].values())[:2])
+        assert state_of_process() == before
+        stack.enter_context(subject.blocks[-1].register_forward_hook(fail))
+        for name in FEW:
+            with pytest.raises(RuntimeError, match="out of memory"):
+                wt.explain(subject, SENTENCES[:1], [name])
+            assert state_of_process() == before

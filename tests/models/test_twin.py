@@ -131,6 +131,8 @@ def memory_of(model: torch.nn.Module) -> set[int]:
 class Scale(torch.nn.Module):
     """A module whose backward pass needs its buffer, as that of a batch norm does, and a tensor that is no buffer."""
 
+    factor: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("factor", torch.full((24,), 1.5, dtype=torch.float64))

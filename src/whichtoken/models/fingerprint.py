@@ -39,7 +39,7 @@ def _bytes(tensor: Tensor) -> Any:
 
 
 def _settings_text(model: Any) -> str:
-    """Return the configuration, without the version of transformers, and which adapters are active, if there are any."""
+    """Return the configuration, without the version of transformers, and the active adapters, if there are any."""
     settings = model.config.to_diff_dict().items()
     text = repr(sorted((key, value) for key, value in settings if key != "transformers_version"))
     modules = ((name, vars(module)) for name, module in model.named_modules())

@@ -90,10 +90,16 @@ def as_picture(image: Any, source: str, mode: str = "RGB") -> Any:
         raise BadInput(f": {problem}; give an image", place=source)
     if not path.stat().st_size:
         raise BadInput("is empty, 0 bytes; give an image", place=source)
+    return _read_file(path, source, mode)
+
+
+def _read_file(path: Path, source: str, mode: str) -> Any:
+    from PIL import Image
+
     try:
         with Image.open(path) as file:
             if Image.MAX_IMAGE_PIXELS is not None and file.width * file.height > Image.MAX_IMAGE_PIXELS:
-                raise Image.DecompressionBombError  # from here on pillow only warns, up to twice as many
+                raise Image.DecompressionBombError  # pillow itself only warns, up to twice the limit
             return _decode(file, source, mode)
     except BadInput:
         raise
