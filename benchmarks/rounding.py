@@ -37,7 +37,12 @@ def main() -> None:
         f"| {name} | {' | '.join(f'{largest_difference(subject, texts, name):.0e}' for subject in subjects)} |"
         for name in wt.method_names()
     ]
-    head = ["# A text in a batch, and alone", "", f"The first {len(texts)} texts of {arguments.file.name}, float32.", ""]
+    head = [
+        "# A text in a batch, and alone",
+        "",
+        f"The first {len(texts)} texts of {arguments.file.name}, float32.",
+        "",
+    ]
     titles = f"| method | {' | '.join(subject.title for subject in subjects)} |"
     report = "\n".join([*head, titles, f"|---|{'---|' * len(subjects)}", *rows, ""])
     RESULT.write_text(report)

@@ -75,6 +75,37 @@ def test_a_folder_takes_its_place_whole_with_the_usual_modes(tmp_path: Path) -> 
     assert sorted(tmp_path.iterdir()) == [target, plain]
 
 
+def test_the_umask_of_the_process_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even for a moment: files that other threads create meanwhile would get other permissions."""
+
+    def refuse(mask: int) -> int:
+        raise AssertionError("the umask was changed")
+
+    before = os.umask(0o027)
+    try:
+        (tmp_path / "plain").mkdir()
+        (tmp_path / "plain" / "file").write_text("")
+        with monkeypatch.context() as patch:
+            patch.setattr("os.umask", refuse)
+            write_whole(tmp_path / "file", "new")
+            with write_folder(tmp_path / "made") as beside:
+                (beside / "file").write_text("new")
+                (beside / "file").chmod(0o600)
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("plain/file", "file", "made/file", "plain", "made")]
+    assert modes == [0o640, 0o640, 0o640, 0o750, 0o750]
+
+
+def test_a_private_file_is_never_readable_by_others_while_it_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    path.chmod(0o600)
+    with open_whole(path) as file:
+        assert os.fstat(file.fileno()).st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "made"
     for name in ("old", "new"):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 from tests.tiny import image_batch, image_model_of, images, question_subject, wordpiece
 from transformers import ViTImageProcessorPil
 
@@ -263,8 +265,28 @@ def test_an_image_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypa
     path = saved(tmp_path)
     for limit in (200, 50):  # 300 pixels: pillow warns above the limit, and refuses above twice the limit
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-        with pytest.raises(BadInput, match=f"a.png has more than {limit} pixels"):
-            wt.explain(subject(), images=[path], methods=["gae"])
+        for action in ("error", "ignore"):  # whatever the user does with warnings
+            with warnings.catch_warnings():
+                warnings.simplefilter(action, Image.DecompressionBombWarning)
+                with pytest.raises(BadInput, match=f"a.png has more than {limit} pixels"):
+                    wt.explain(subject(), images=[path], methods=["gae"])
+
+
+def test_the_warning_filters_of_the_process_are_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even for a moment: warnings of other threads would become errors meanwhile."""
+    path, before, seen = saved(tmp_path), list(warnings.filters), []
+    load = PngImageFile.load
+
+    def watch(image: Any) -> Any:
+        seen.append(list(warnings.filters) == before)
+        return load(image)
+
+    monkeypatch.setattr(PngImageFile, "load", watch)
+    (found,) = wt.explain(subject(), images=[path], methods=["gae"])
+    assert seen == [True] * len(seen) != []
+    seen.clear()
+    found["gae"].to_image()
+    assert seen == [True] * len(seen) != []
 
 
 @pytest.mark.parametrize("given", ["a.png", Path("a.png"), np.zeros((4, 4), np.uint8), torch.zeros(3, 12, 12), {}, 7])

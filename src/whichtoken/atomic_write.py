@@ -1,10 +1,12 @@
 """Write files and folders atomically: under a temporary name in the same folder, then renamed. No torch."""
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -30,10 +32,11 @@ def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
                 yield file
             return
         real = where.resolve()  # so that a symbolic link is kept
-        with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", delete=False) as beside:
+        mode = 0o600 if real.exists() else 0o666  # a file that is replaced keeps its permissions, which may be few
+        with open(_name_beside(real), "xb", opener=partial(os.open, mode=mode)) as beside:
             part = Path(beside.name)
             yield beside
-        _sync(part, real.stat().st_mode & 0o777 if real.exists() else _usual_mode())
+        _sync(part, (real if real.exists() else part).stat().st_mode & 0o777)
         part.replace(real)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror or error}") from error
@@ -49,12 +52,12 @@ def write_folder(path: Path) -> Iterator[Path]:
     An existing folder is replaced as a whole; a process killed between the two renames leaves none.
     """
     real = path.resolve()
-    beside = Path(tempfile.mkdtemp(prefix=f".{real.name}.partial-", dir=real.parent))
+    beside = _name_beside(real)
+    beside.mkdir()
     try:
         yield beside
         for part in beside.iterdir():
-            _sync(part, _usual_mode())
-        beside.chmod(_usual_mode() | (_usual_mode() & 0o444) >> 2)  # grant search permission to those who may read
+            _sync(part, beside.stat().st_mode & 0o666)
         _replace_folder(beside, real)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -75,14 +78,12 @@ def check_writable(path: str | Path) -> None:
 def _sync(part: Path, mode: int) -> None:
     with part.open("rb+") as file:
         os.fsync(file.fileno())  # the content must reach the disk before the rename does
-    part.chmod(mode)  # temporary files, and those safetensors writes, are readable by their owner only
+    part.chmod(mode)  # files that safetensors writes are readable by their owner only
 
 
-def _usual_mode() -> int:
-    """Return the permissions that new files of this user get."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def _name_beside(path: Path) -> Path:
+    """Return a name in the same folder that nothing has."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
 
 
 def _replace_folder(beside: Path, real: Path) -> None:

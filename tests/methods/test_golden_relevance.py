@@ -42,7 +42,9 @@ each_rules = pytest.mark.parametrize("rules", [C21, ORIG], ids=lambda rules: rul
 @pytest.fixture(autouse=True)
 def precision_of_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Propagate relevance in the dtype of the model, as the authors do: in float32, up to 1.3e-3 from float64."""
-    monkeypatch.setattr(sys.modules["whichtoken.models.capture"], "_precision", lambda subject, rules: subject.model.dtype)
+    monkeypatch.setattr(
+        sys.modules["whichtoken.models.capture"], "_precision", lambda subject, rules: subject.model.dtype
+    )
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-4) -> bool:

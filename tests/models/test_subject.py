@@ -91,6 +91,21 @@ def test_a_fingerprint_follows_the_weights() -> None:
     assert wt.Subject(model, wordpiece(), revision="abc").fingerprint() == "abc"
 
 
+@pytest.mark.parametrize("fast", [{}, {"foreach": True}, {"fused": True}])
+def test_a_fingerprint_follows_an_optimizer(fast: dict[str, bool]) -> None:
+    """Fused optimizers do not count their steps in the version of a tensor."""
+    model = model_of("bert")
+    subject, optimizer = wt.Subject(model, wordpiece()), torch.optim.SGD(model.parameters(), lr=1e-3, **fast)
+    before = subject.fingerprint()
+    model(**wordpiece()("slow", return_tensors="pt")).logits.sum().backward()
+    gradients = [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
+    optimizer.step()
+    assert subject.fingerprint() != before
+    wt.explain(subject, ["slow"])
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert parameter.grad is None if gradient is None else parameter.grad.equal(gradient)
+
+
 def test_a_fingerprint_follows_the_configuration_but_not_the_version_of_transformers() -> None:
     model = model_of("bert")
     subject = wt.Subject(model, wordpiece())

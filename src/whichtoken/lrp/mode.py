@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache, partial
 from inspect import signature
 from threading import get_ident
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.nn.modules._functions import BackwardHookFunction
 from torch.overrides import TorchFunctionMode
 
 from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
@@ -57,6 +59,8 @@ HOME = "whichtoken.lrp"
 # In-place operations (also `+=` and the like), each with its out-of-place function.
 IN_PLACE: Mapping[str, Any] = {"add_": torch.add, "mul_": torch.mul, "div_": torch.div}
 
+_applied: ContextVar["_Rules | None"] = ContextVar("whichtoken_rules", default=None)
+
 
 @contextmanager
 def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterator[None]:
@@ -79,8 +83,19 @@ def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterat
             for kind, pattern in MODULES.items():
                 if kind in rules.rules and re.search(pattern, type(module).__name__):
                     _treat_as_one_step(stack, module, rules.rules[kind])
-        stack.enter_context(_Rules(rules, strict))
+        mode = stack.enter_context(_Rules(rules, strict))
+        stack.callback(_applied.reset, _applied.set(mode))
         yield
+
+
+@contextmanager
+def suspend_rules() -> Iterator[None]:
+    """Apply no rules inside the block: a hook that runs in a pass under rules may itself explain a model."""
+    token = _applied.set(None)
+    try:
+        yield
+    finally:
+        _applied.reset(token)
 
 
 def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
@@ -115,6 +130,8 @@ class _Rules(TorchFunctionMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
+        if _applied.get() is not self:
+            return operation(*args, **options)
         name = getattr(operation, "__name__", str(operation))
         args, options = _match_precision(name, args, options)
         carrying = [x for x in _tensors((args, tuple(options.values()))) if carries_relevance(x)]
@@ -181,7 +198,7 @@ def _is_foreign(x: Tensor) -> bool:
     """Return whether x comes from somebody else's autograd function, whose steps cannot be intercepted."""
     function = getattr(x.grad_fn, "_forward_cls", None)
     return (
-        function is not None
+        function not in (None, BackwardHookFunction)  # torch's own, which calls the user's backward hooks
         and not function.__module__.startswith(HOME)
         and not getattr(function, "propagates_relevance", False)
     )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from whichtoken.core.objectives import Objective
 from whichtoken.core.trace import Needs, Site, Trace
 from whichtoken.errors import UnsupportedModel, UsageError
-from whichtoken.lrp import RuleSet, propagating, spread
+from whichtoken.lrp import RuleSet, propagating, spread, suspend_rules
 from whichtoken.lrp.pixels import embed_pixels
 from whichtoken.models.attention import Tap, tap_attention, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
@@ -103,6 +103,7 @@ def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rul
         stack.enter_context(torch.set_grad_enabled(bool(grads)))
         if grads:
             stack.enter_context(watch_gradients(subject.model))
+        stack.enter_context(suspend_rules())  # of a pass whose hook called this one
         if Site.PIXELS in grads and request.batch.pixels is not None:
             stack.enter_context(_set_pixel_leaf(subject, captured, dtype))
         else:
@@ -159,9 +160,7 @@ class _Captured:
 
 
 @contextmanager
-def _set_leaf(
-    module: nn.Module, captured: _Captured, embeddings: Tensor | None, dtype: torch.dtype
-) -> Iterator[None]:
+def _set_leaf(module: nn.Module, captured: _Captured, embeddings: Tensor | None, dtype: torch.dtype) -> Iterator[None]:
     """Make the first block's input the leaf of the graph.
 
     Uses a hook, because with `inputs_embeds` GPT-2 and Llama classifiers lose the padding and return wrong logits.
@@ -248,8 +247,13 @@ def _check_complete(
         expected = counts.get(site, layers)
         if len(tensors[site]) != expected:
             raise UnsupportedModel(f"{name}: found {len(tensors[site])} tensors of {site}, expected {expected}")
-    if Site.HIDDEN in sites and tensors[Site.HIDDEN][0] is not tensors[Site.EMBEDDINGS][0]:
+    if Site.HIDDEN in sites and not _is_same(tensors[Site.HIDDEN][0], tensors[Site.EMBEDDINGS][0]):
         raise UnsupportedModel(f"{name}: its first block does not read its embeddings")
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same values in the same memory; a backward hook makes another object."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
 def _check_pixels(needs: Needs, embeddings: Tensor | None) -> None:

@@ -1,11 +1,13 @@
 """Turn texts into model inputs: tokenizing, the rules for long texts, and padded batches."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from whichtoken.core.rows import Row
@@ -51,26 +53,38 @@ class Batch:
 
 
 def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first: int = 0) -> list[Document]:
-    """Tokenize without truncation; `fit` then chooses the windows. The tokenizer's own settings are restored.
-
-    `first` is the index of the first text in error messages.
+    """Tokenize without truncation; `fit` then chooses the windows. `first` is the index of the first text in error
+    messages.
     """
-    backend = tokenizer.backend_tokenizer
-    truncation, padding = backend.truncation, backend.padding
+    private = _copy_tokenizer(tokenizer)
     documents: dict[int, Document] = {}
-    try:
-        for count in (1, 2):
-            numbers = [number for number, item in enumerate(texts) if len(item) == count]
-            if numbers:
-                columns = [list(column) for column in zip(*(texts[number] for number in numbers), strict=True)]
-                encodings = tokenizer(*columns, truncation=False, padding=False, verbose=False).encodings
-                for number, encoding in zip(numbers, encodings, strict=True):
-                    made = _make_document(first + number, texts[number], encoding, fit, tokenizer.unk_token_id)
-                    documents[number] = made
-    finally:
-        backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
-        backend.no_padding() if padding is None else backend.enable_padding(**padding)
+    for count in (1, 2):
+        numbers = [number for number, item in enumerate(texts) if len(item) == count]
+        if numbers:
+            columns = [list(column) for column in zip(*(texts[number] for number in numbers), strict=True)]
+            encodings = private(*columns, truncation=False, padding=False, verbose=False).encodings
+            for number, encoding in zip(numbers, encodings, strict=True):
+                made = _make_document(first + number, texts[number], encoding, fit, tokenizer.unk_token_id)
+                documents[number] = made
     return [documents[number] for number in range(len(texts))]
+
+
+def _copy_tokenizer(tokenizer: Any) -> Any:
+    """Return a copy with a truncation and padding of its own, since every call of a tokenizer sets them, and other
+    threads may use the user's tokenizer meanwhile. The copy shares the vocabulary, so it takes less than a millisecond.
+    """
+    original = tokenizer.backend_tokenizer
+    backend = Tokenizer(original.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if (held := getattr(original, part)) is not None:
+            setattr(backend, part, held)
+    added = original.get_added_tokens_decoder()
+    backend.add_tokens([added[number] for number in sorted(added)])
+    if backend.get_added_tokens_decoder() != added:  # their ids leave gaps, which tokens that are added cannot have
+        backend = copy.deepcopy(original)
+    private = copy.copy(tokenizer)
+    private._tokenizer = backend
+    return private
 
 
 def _make_document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit", unknown_id: int | None) -> Document:

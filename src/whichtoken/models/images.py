@@ -6,7 +6,6 @@ frame is read.
 """
 
 import base64
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -91,19 +90,25 @@ def as_picture(image: Any, source: str, mode: str = "RGB") -> Any:
         raise BadInput(f": {problem}; give an image", place=source)
     if not path.stat().st_size:
         raise BadInput("is empty, 0 bytes; give an image", place=source)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)  # a small file that would fill the memory
-        try:
-            with Image.open(path) as file:
-                return _decode(file, source, mode)
-        except BadInput:
-            raise
-        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-            limit = f"{Image.MAX_IMAGE_PIXELS:,} pixels"
-            problem = f"has more than {limit}, which may be a decompression bomb; make it smaller"
-            raise BadInput(problem, place=source) from error
-        except Exception as error:  # decoders raise what they like
-            raise BadInput(f"cannot be read as an image: {error}", place=source) from error
+    return _read_file(path, source, mode)
+
+
+def _read_file(path: Path, source: str, mode: str) -> Any:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            if Image.MAX_IMAGE_PIXELS is not None and file.width * file.height > Image.MAX_IMAGE_PIXELS:
+                raise Image.DecompressionBombError  # pillow itself only warns, up to twice the limit
+            return _decode(file, source, mode)
+    except BadInput:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        limit = f"{Image.MAX_IMAGE_PIXELS:,} pixels"
+        problem = f"has more than {limit}, which may be a decompression bomb; make it smaller"
+        raise BadInput(problem, place=source) from error
+    except Exception as error:  # decoders raise what they like
+        raise BadInput(f"cannot be read as an image: {error}", place=source) from error
 
 
 def black(processor: Any, channels: int) -> Float[Tensor, " channel"]:

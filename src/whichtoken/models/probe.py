@@ -42,8 +42,9 @@ class ModelProbe:
     library_of: Callable[[Subject, Sequence[Any]], ReferenceLibrary] | None = None
     cost: Cost = field(default_factory=Cost, init=False, repr=False, compare=False)
 
-    # The sequence that remains of each row under each pattern, computed once.
+    # The sequence that remains of each row under each pattern, and the embeddings of the batch, computed once.
     _remaining: dict[tuple[int, bytes], Row] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _embedded: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subject", self.subject.with_twin())
@@ -98,7 +99,7 @@ class ModelProbe:
         real = self.batch.mask[row].nonzero()[:, 0].expand(n, -1)
         if cut:
             tokens = real[kept].view(n, -1)
-            logits = self.subject.logits(self.batch.repeat_row(row, tokens), self._embeddings[row][tokens])
+            logits = self.subject.logits(self.batch.repeat_row(row, tokens), self._embeddings()[row][tokens])
         else:
             logits = self.subject.logits(replace(self.batch.repeat_row(row, real), mask=kept))
         if not logits.isfinite().all():
@@ -107,9 +108,11 @@ class ModelProbe:
         objective = self.objective.rows(torch.full((n,), row, device=kept.device))
         return probability_of(objective.after_removal(kept) if cut else objective, wide)
 
-    @cached_property
     def _embeddings(self) -> Float[Tensor, "batch token dim"]:
-        return self._embed(self.batch)
+        # Not a cached_property, which holds a lock in Python 3.11: other threads would wait for the end of this pass.
+        if not self._embedded:
+            self._embedded.append(self._embed(self.batch))
+        return self._embedded[0]
 
     def _embed(self, batch: Batch) -> Float[Tensor, "batch token dim"]:
         trace = capture(self.subject, batch, lambda logits: self.objective, needs("embeddings"))

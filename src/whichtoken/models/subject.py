@@ -1,6 +1,5 @@
 """Subject: a model with its tokenizer or image processor, both left as they were."""
 
-import hashlib
 import inspect
 import re
 from collections.abc import Sequence
@@ -8,9 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -25,16 +22,13 @@ from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readou
 from whichtoken.models.attention import use_attention
 from whichtoken.models.checks import check_ids, check_values, check_vocabulary, count_embeddings
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
-from whichtoken.models.quantised import find_packed, named_tensors
+from whichtoken.models.fingerprint import fingerprint
+from whichtoken.models.quantised import find_packed
 from whichtoken.models.twin import make_twin
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
 TOKENS_PER_BATCH = 8192
-
-_tokenizer_locks: WeakKeyDictionary[Any, Lock] = WeakKeyDictionary()
-_hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # state that was hashed, and its hash
-_creating_locks = Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,18 +155,8 @@ class Subject:
         return self.name or self.model.config._name_or_path or type(self.model).__name__
 
     def fingerprint(self) -> str:
-        """Return the hub's revision, or a hash of configuration and weights.
-
-        The hash is recomputed when weights change, except for changes hidden from autograd (`weight.data.mul_(2)`).
-        """
-        if self.revision:
-            return self.revision
-        tensors = named_tensors(self.model)
-        versions = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype) for _, t in tensors]
-        state = (_config_text(self.model), versions)
-        if _hashes.get(self.model, (None, ""))[0] != state:
-            _hashes[self.model] = state, _content_hash(self.model)
-        return _hashes[self.model][1]
+        """Return the hub's revision, or a hash of configuration and weights, recomputed when these change."""
+        return self.revision or fingerprint(self.model)
 
     @property
     def limit(self) -> int:
@@ -213,8 +197,7 @@ class Subject:
         checked = [check_texts(item, f"input {number}", number) for number, item in enumerate(texts, first)]
         from_left = getattr(self.tokenizer, "truncation_side", "right") == "left"
         fit = Fit(self.limit, long, from_left, only)
-        with _tokenizer_lock(self.tokenizer):  # tokenizing temporarily changes its truncation and padding
-            documents = tokenize(self.tokenizer, checked, fit, first)
+        documents = tokenize(self.tokenizer, checked, fit, first)
         check_ids(documents, count_embeddings(self.model), first)
         return documents
 
@@ -350,22 +333,3 @@ def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     """Return rows and columns; a configuration holds one number if they are equal."""
     rows, columns = (size, size) if isinstance(size, int) else size
     return rows, columns
-
-
-def _tokenizer_lock(tokenizer: Any) -> Lock:
-    with _creating_locks:
-        return _tokenizer_locks.setdefault(tokenizer, Lock())
-
-
-def _config_text(model: Any) -> str:
-    """Return the configuration as text, without the version of transformers."""
-    settings = model.config.to_diff_dict().items()
-    return repr(sorted((key, value) for key, value in settings if key != "transformers_version"))
-
-
-def _content_hash(model: Any) -> str:
-    digest = hashlib.sha256(_config_text(model).encode())
-    for name, tensor in named_tensors(model):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return f"sha256:{digest.hexdigest()}"

@@ -5,6 +5,10 @@ user's model is never modified, so nothing has to be restored, and other threads
 """
 
 import copy
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,29 +16,82 @@ from torch import Tensor, nn
 
 from whichtoken.errors import UnsupportedModel
 
+TENSORS = frozenset({"_parameters", "_buffers"})
+CALLED_IN_A_PASS = frozenset({"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"})
+HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # endings of names of a module's dictionaries of hooks
+
+_running: ContextVar[tuple[Any, ...]] = ContextVar("whichtoken_running_hooks", default=())
+
 
 def make_twin(model: Any) -> Any:
-    """Copy modules and configuration; parameters become frozen views of the same storage, and buffers are shared.
+    """Copy modules and configuration; parameters become frozen views of the same storage, and buffers views, too.
 
-    This takes milliseconds and almost no memory, and in-place updates of the weights take effect. The user's hooks are
-    shared, not copied, because a hook that is a method must reach the object that the user registered.
+    This takes milliseconds and almost no memory, and in-place updates of the weights take effect. The views have
+    version counters of their own, so autograd does not notice a training step of another thread between our forward and
+    our backward pass. Scores are then computed from weights of before and after that step: finite, but of no one state
+    of the model. Other threads may also load weights or add hooks during the copy, but not add modules.
+
+    The user's hooks are shared, not copied, because a hook that is a method must reach the object that the user
+    registered. A hook that itself explains the model is not run again in the passes of that call.
     """
-    shared: dict[int, Any] = {}
+    memo = _Memo({}, [])
     with torch.inference_mode(False):
-        for parameter in model.parameters():
-            shared[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
-        for buffer in model.buffers():
-            shared[id(buffer)] = buffer
         for module in model.modules():
-            for name, value in vars(module).items():
+            for name, value in memo.hold(vars(module)):
                 if isinstance(value, Tensor):
-                    shared.setdefault(id(value), value.detach())
-                elif name.endswith("_hooks") and isinstance(value, dict):
-                    shared.update((id(hook), hook) for hook in value.values())
+                    memo.share(value)
+                elif name in TENSORS:
+                    memo.copies[id(value)] = {key: memo.share(tensor) for key, tensor in memo.hold(value)}
+                elif name.endswith(HOOKS) and isinstance(value, dict):
+                    hooks = list(value.items())
+                    if name in CALLED_IN_A_PASS:
+                        hooks = [(key, _Guarded(hook)) for key, hook in hooks]
+                    memo.copies[id(value)] = OrderedDict(hooks)
         try:
-            return copy.deepcopy(model, shared)
+            return copy.deepcopy(model, memo.copies)
         except Exception as error:  # any exception, from a part that cannot be copied
             raise UnsupportedModel(
                 f"{type(model).__name__} cannot be copied, and whichtoken runs on a copy so as not to modify it: "
                 f"{type(error).__name__}: {error}; remove the part that cannot be copied (an open file, a lock)"
             ) from error
+
+
+@dataclass(frozen=True)
+class _Memo:
+    """What `deepcopy` must not copy: a replacement for each object, by its id."""
+
+    copies: dict[int, Any]
+    originals: list[Any]  # keeps them alive: if another thread replaced one meanwhile, its id could be used again
+
+    def hold(self, mapping: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return the items of a dictionary that another thread may change, and keep them alive."""
+        items = list(mapping.items())
+        self.originals.append(items)
+        return items
+
+    def share(self, tensor: Tensor | None) -> Tensor | None:
+        """Return the twin's tensor, the same one if several modules hold it."""
+        if tensor is None or id(tensor) in self.copies:
+            return self.copies.get(id(tensor))  # None for a parameter that a module does not have
+        # Unlike detach(), .data has a version counter of its own. Inference tensors cannot be part of a graph.
+        data = tensor.clone() if tensor.is_inference() else tensor.data
+        is_parameter = isinstance(tensor, nn.Parameter)
+        shared = self.copies[id(tensor)] = nn.Parameter(data, requires_grad=False) if is_parameter else data
+        return shared
+
+
+@dataclass(frozen=True, eq=False)
+class _Guarded:
+    """A hook of the user, which does nothing while it is running already: it would call itself without end."""
+
+    hook: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        running = _running.get()
+        if any(hook is self.hook for hook in running):
+            return None
+        token = _running.set((*running, self.hook))
+        try:
+            return self.hook(*arguments)
+        finally:
+            _running.reset(token)

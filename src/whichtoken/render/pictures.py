@@ -2,7 +2,6 @@
 
 import base64
 import math
-import warnings
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -56,12 +55,13 @@ def plain(picture: Picture, size: int | None = None) -> Any:
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST):
         raise BadSetting("size", size, f"None, or a number of pixels, 1 to {LARGEST}")
     image = _image()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", image.DecompressionBombWarning)
-        try:
-            decoded = image.open(BytesIO(base64.b64decode(picture.png)), formats=["PNG"]).convert("RGB")
-        except Exception as error:  # decoders raise many types
-            raise BadArtifact(f"the picture of {picture.source} cannot be decoded: {error}") from error
+    try:
+        file = image.open(BytesIO(base64.b64decode(picture.png)), formats=["PNG"])
+        if image.MAX_IMAGE_PIXELS is not None and file.width * file.height > image.MAX_IMAGE_PIXELS:
+            raise image.DecompressionBombError(f"more than {image.MAX_IMAGE_PIXELS} pixels")  # pillow only warns
+        decoded = file.convert("RGB")
+    except Exception as error:  # decoders raise many types
+        raise BadArtifact(f"the picture of {picture.source} cannot be decoded: {error}") from error
     longer = max(decoded.size)
     scale = math.ceil(SEEN / longer) if size is None else size / longer
     if size is None and longer >= SEEN:

@@ -1,0 +1,57 @@
+"""The fingerprint of a model: a hash of its configuration and weights, recomputed when they change."""
+
+import hashlib
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from whichtoken.models.quantised import named_tensors
+
+SAMPLED = 16  # values of each tensor that show whether it has changed
+ADAPTERS = ("active_adapter", "_active_adapter", "_disable_adapters")  # attributes that switch adapters (LoRA) in peft
+
+_hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # state that was hashed, and its hash
+
+
+def fingerprint(model: Any) -> str:
+    """Return a hash of configuration, weights and active adapters. While another thread trains, it may be of weights
+    between two steps; it is then recomputed in the next call.
+    """
+    state = (_settings_text(model), [_describe(tensor) for _, tensor in named_tensors(model)])
+    known = _hashes.get(model)
+    if known is None or known[0] != state:
+        known = state, _content_hash(model)
+        _hashes[model] = known
+    return known[1]
+
+
+def _describe(tensor: Tensor) -> object:
+    """Return what changes with a tensor, without reading all of it. Its version alone is not enough: fused optimizers
+    do not count their steps there, nor do changes of `weight.data`.
+    """
+    version = 0 if tensor.is_inference() else tensor._version
+    flat = tensor.detach().reshape(-1)
+    return tensor.data_ptr(), version, tensor.dtype, _bytes(flat[:: len(flat) // SAMPLED + 1]).tobytes()
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
+
+
+def _settings_text(model: Any) -> str:
+    """Return the configuration, without the version of transformers, and the active adapters, if there are any."""
+    settings = model.config.to_diff_dict().items()
+    text = repr(sorted((key, value) for key, value in settings if key != "transformers_version"))
+    modules = ((name, vars(module)) for name, module in model.named_modules())
+    adapters = [(name, key, held[key]) for name, held in modules for key in ADAPTERS if key in held]
+    return text + (repr(adapters) if adapters else "")
+
+
+def _content_hash(model: Any) -> str:
+    digest = hashlib.sha256(_settings_text(model).encode())
+    for name, tensor in named_tensors(model):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(_bytes(tensor))
+    return f"sha256:{digest.hexdigest()}"

@@ -1,0 +1,158 @@
+"""Hooks of the user fire in our passes as they do in the user's own, and may explain the model themselves."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.tiny import KINDS, model_of
+
+import whichtoken as wt
+
+TEXT = ["It is very slow."]
+Register = Callable[[Any, Callable[..., None]], Any]
+# How to register a hook that only looks, for each kind of hook that a pass calls.
+KINDS_OF_HOOKS: dict[str, Register] = {
+    "forward": lambda module, hook: module.register_forward_hook(hook),
+    "forward with kwargs": lambda module, hook: module.register_forward_hook(hook, with_kwargs=True),
+    "always called": lambda module, hook: module.register_forward_hook(hook, always_call=True),
+    "before": lambda module, hook: module.register_forward_pre_hook(hook),
+    "before with kwargs": lambda module, hook: module.register_forward_pre_hook(hook, with_kwargs=True),
+    "backward": lambda module, hook: module.register_full_backward_hook(hook),
+    "before backward": lambda module, hook: module.register_full_backward_pre_hook(hook),
+}
+N_ARGUMENTS = {
+    "forward": 3,
+    "forward with kwargs": 4,
+    "always called": 3,
+    "before": 2,
+    "before with kwargs": 3,
+    "backward": 3,
+    "before backward": 2,
+}
+
+
+def subject_for() -> wt.Subject:
+    return wt.Subject(model_of("bert"), KINDS["bert"].tokenizer(), name="bert")
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_HOOKS)
+@pytest.mark.parametrize("method", ["attcat", "full-lrp"])
+@pytest.mark.parametrize("place", ["encoder.layer.1", "encoder.layer.1.attention.output.dense"])
+def test_every_kind_of_hook_fires_once_for_each_pass(kind: str, method: str, place: str) -> None:
+    subject, calls = subject_for(), []
+    plain = wt.explain(subject, TEXT, [method])
+    module = subject.model.bert.get_submodule(place)
+
+    def hook(*arguments: Any) -> None:
+        assert arguments[0] is not module
+        calls.append(len(arguments))
+
+    with KINDS_OF_HOOKS[kind](module, hook):
+        assert wt.explain(subject, TEXT, [method]) == plain
+    assert calls == [N_ARGUMENTS[kind]]
+
+
+@pytest.mark.parametrize("kind", ["backward", "before backward"])
+def test_backward_hooks_of_the_embeddings_are_no_obstacle(kind: str) -> None:
+    """Gradients of hidden states end before them; relevance reaches them, with torch's usual warning about ids."""
+    subject, calls = subject_for(), []
+    plain = wt.explain(subject, TEXT, ["attcat", "full-lrp"])
+    with KINDS_OF_HOOKS[kind](subject.model.bert.embeddings, lambda *_: calls.append(1)):
+        assert wt.explain(subject, TEXT, ["attcat"])[0]["attcat"] == plain[0]["attcat"]
+        assert not calls
+        with pytest.warns(UserWarning, match="since no inputs require gradients"):
+            assert wt.explain(subject, TEXT, ["full-lrp"])[0]["full-lrp"] == plain[0]["full-lrp"]
+        assert len(calls) == 1
+
+
+def test_a_hook_that_is_always_called_sees_a_pass_that_fails() -> None:
+    subject, calls = subject_for(), []
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("as if the machine were out of memory")
+
+    layer = subject.model.bert.encoder.layer[0]
+    with (
+        layer.register_forward_hook(fail),
+        layer.register_forward_hook(lambda *_: calls.append(1), always_call=True),
+        pytest.raises(RuntimeError, match="out of memory"),
+    ):
+        wt.explain(subject, TEXT)
+    assert calls == [1]
+
+
+def test_a_hook_that_changes_the_model_is_part_of_what_is_explained() -> None:
+    subject = subject_for()
+    plain = wt.explain(subject, TEXT)[0]["attcat"]
+    with subject.model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: output * 2):
+        changed = wt.explain(subject, TEXT)[0]["attcat"]
+        with torch.no_grad():
+            logits = subject.model(**subject.tokenizer(TEXT, return_tensors="pt")).logits
+    assert changed.scores != plain.scores
+    assert changed.probability == pytest.approx(logits.softmax(-1).max().item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("outer", ["attcat", "full-lrp", "tis"])
+@pytest.mark.parametrize("inner", ["attcat", "full-lrp"])
+def test_a_hook_may_explain_the_model(outer: str, inner: str) -> None:
+    """In the passes of its own call it does not run again, and rules of the pass that called it do not reach there."""
+    subject, found = subject_for(), []
+    plain = {name: wt.explain(subject, TEXT, [name]) for name in (outer, inner)}
+
+    def hook(*_: object) -> None:
+        found.append(wt.explain(subject, TEXT, [inner]))
+
+    with subject.model.bert.encoder.layer[1].register_forward_hook(hook):
+        assert wt.explain(subject, TEXT, [outer]) == plain[outer]
+    assert len(found) >= 1
+    assert all(result == plain[inner] for result in found)
+
+
+def test_a_hook_that_explains_runs_once_more_in_each_pass_of_the_call_that_it_makes() -> None:
+    """The user's own pass calls it as it is; in the pass of the call that it makes there it runs, but not again."""
+    subject, calls, found = subject_for(), [], []
+    plain = wt.explain(subject, TEXT)
+
+    def hook(*_: object) -> None:
+        calls.append(1)
+        found.append(wt.explain(subject, TEXT))
+
+    with subject.model.register_forward_hook(hook):
+        subject.model(**subject.tokenizer(TEXT, return_tensors="pt"))
+    assert len(calls) == 2
+    assert found == [plain, plain]
+
+
+def test_other_hooks_run_in_a_call_that_a_hook_makes() -> None:
+    subject, calls, found = subject_for(), [], []
+    first, second = subject.model.bert.encoder.layer[:2]
+
+    def hook(*_: object) -> None:
+        found.append(wt.explain(subject, TEXT))
+
+    def double(module: Any, args: Any, output: Any) -> Any:
+        calls.append(1)
+        return output * 2
+
+    with second.register_forward_hook(double):
+        doubled = wt.explain(subject, TEXT)
+        with first.register_forward_hook(hook):
+            assert wt.explain(subject, TEXT) == doubled
+    assert found == [doubled]
+    assert len(calls) == 3
+
+
+def test_a_hook_that_fails_runs_again_in_the_next_call() -> None:
+    subject, calls = subject_for(), []
+
+    def hook(*_: object) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("once")
+
+    with subject.model.register_forward_hook(hook):
+        with pytest.raises(RuntimeError, match="once"):
+            wt.explain(subject, TEXT)
+        wt.explain(subject, TEXT)
+    assert len(calls) == 2
