@@ -6,7 +6,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from whichtoken.cli.options import Heads, References, print_list
+from whichtoken.cli.options import Heads, Reading, References, print_list
 from whichtoken.cli.subject import open_subject, unsupported_methods
 from whichtoken.render.terminal import table_view
 
@@ -20,8 +20,9 @@ def model(
     name: Annotated[str | None, typer.Argument(metavar="MODEL")] = None,
     references: References = None,
     heads: Heads = None,
+    reading: Reading = None,
 ) -> None:
-    print_list(_model_page(open_subject(name, references, heads)))
+    print_list(_model_page(open_subject(name, references, heads, reading)))
 
 
 def _model_page(subject: "Subject") -> RenderableType:

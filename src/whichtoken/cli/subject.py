@@ -27,7 +27,9 @@ def say(line: str) -> None:
     print(f"whichtoken: {line}", file=sys.stderr)
 
 
-def open_subject(model: str | None, references: Path | None, heads: Path | None = None) -> "Subject":
+def open_subject(
+    model: str | None, references: Path | None, heads: Path | None = None, reading: str | None = None
+) -> "Subject":
     if references is not None and not references.is_dir():
         raise UsageError(f"there is no folder {references}; create it with whichtoken references build")
     if heads is not None and not heads.is_file():
@@ -35,7 +37,7 @@ def open_subject(model: str | None, references: Path | None, heads: Path | None 
     with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 
-        return load(model, references=references, heads=heads)
+        return load(model, references=references, heads=heads, reading=reading)  # type: ignore[arg-type]  # checked by Subject
 
 
 def keep_supported(subject: "Subject", methods: Sequence[Any]) -> list[Any]:

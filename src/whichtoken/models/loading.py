@@ -18,6 +18,7 @@ from whichtoken.heads.store import read as read_heads
 from whichtoken.models.architectures import ARCHITECTURES, Architecture, find_head
 from whichtoken.models.images import check_pillow
 from whichtoken.models.subject import Subject
+from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
@@ -35,17 +36,19 @@ def load(
     dtype: torch.dtype = torch.float32,
     references: ReferenceLibrary | str | Path | None = None,
     heads: HeadMask | str | Path | None = None,
+    reading: Reading | None = None,
 ) -> Subject:
     """Load a model from a folder or from the hub; by default in float32, even if it is stored in half precision. Its
     configuration decides whether it classifies texts or images, or answers questions.
 
     Without a name, load whichtoken's default model, a sentiment classifier of reviews, with its references and heads.
-    `references`: a reference library, or its folder. `heads`: a head mask, or its file.
+    `references`: a reference library, or its folder. `heads`: a head mask, or its file. `reading`: how to read a single
+    output, as a "probability" (its sigmoid) or as a "value"; by default as the configuration says.
     """
     if name is None and revision is not None:
         raise BadSetting("revision", revision, "None for the model that comes with whichtoken, which has only one")
     if name is None:
-        return load_default(DEFAULT, dtype=dtype, references=references, heads=heads)
+        return replace(load_default(DEFAULT, dtype=dtype, references=references, heads=heads), reading=reading)
     if not isinstance(name, str | Path):
         raise BadSetting("name", name, "a folder, a hub name, or None for the model that comes with whichtoken")
     means_folder = isinstance(name, Path) or Path(name).is_absolute() or name.startswith(".")
@@ -73,7 +76,7 @@ def load(
         first = head.what.partition(" with ")[0].rstrip(",")
         raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as {first} first")
     commit = getattr(model.config, "_commit_hash", None)
-    return Subject(model.eval(), processor, name=str(name), revision=commit or "", references=library, heads=mask)
+    return Subject(model.eval(), processor, str(name), commit or "", references=library, heads=mask, reading=reading)
 
 
 def _load_processor(name: str | Path, revision: str | None, architecture: Architecture | None) -> Any:

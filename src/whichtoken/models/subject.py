@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,6 +25,7 @@ from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readou
 from whichtoken.models.attention import use_attention
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.twin import make_twin
+from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
@@ -50,12 +51,14 @@ class Subject:
     max_tokens: int | None = None  # a limit lower than the model's own
     references: ReferenceLibrary | None = None  # for methods that contrast with reference texts
     heads: HeadMask | None = None  # for methods that propagate relevance through chosen heads only
+    reading: Reading | None = None  # of a single output: its sigmoid, or the value itself; None: by the configuration
     origin: Any = field(default=None, repr=False)  # for a twin: the user's model
 
     def __post_init__(self) -> None:
         check_eval(self.model)
         if self.origin is not None:
             return  # the other checks were made for the original subject
+        self._check_reading()
         if self.architecture.reads == "tokens":
             self._check_tokenizer()
         if self.references is not None:
@@ -67,6 +70,16 @@ class Subject:
     def tokenizer(self) -> Any:
         """The processor, if the model reads texts."""
         return self.processor
+
+    def _check_reading(self) -> None:
+        if self.reading not in (None, *get_args(Reading)):
+            raise BadSetting("reading", self.reading, "None, 'probability' or 'value'")
+        if self.reading is not None and not (self.head.pools and self.model.config.num_labels == 1):
+            raise BadSetting(
+                "reading",
+                self.reading,
+                f"None: only a single output can be read in two ways, and {self.title} has another head",
+            )
 
     def _check_tokenizer(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):

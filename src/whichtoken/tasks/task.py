@@ -18,7 +18,7 @@ from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Method
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.models import LongTexts, Subject
-from whichtoken.records import Attribution
+from whichtoken.records import Attribution, Reading
 from whichtoken.targets import Part, Target
 
 ENTRY_POINTS = "whichtoken.tasks"
@@ -51,7 +51,7 @@ class ScoredPiece:
 
     piece: Piece
     target: Target
-    probability: float
+    probability: float  # or the predicted value, if that is the task's reading
     scored: Mapping[str, Scored]
 
 
@@ -214,6 +214,10 @@ class Task(Protocol):
     def check_references(self, texts: Sequence[tuple[str, ...]]) -> None:
         """Raise BadInput if these texts cannot be references."""
         return
+
+    def reading(self) -> Reading:
+        """Return what the model's output is read as; it is tracked while parts are removed."""
+        return "probability"
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """Return the probability of each class (question answering has only one): batch label."""
