@@ -166,7 +166,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Curve:
-    """How a probability or value changes as tokens are removed: most relevant first, least relevant first, or random."""
+    """How a probability or value changes as tokens are removed: the most or least relevant first, or at random."""
 
     key: str  # of the input
     order: Order

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pyarrow import parquet
 from tests.tiny import CORPUS, model_of, wordpiece
 
@@ -96,6 +97,18 @@ def test_pooled_areas_are_of_drops_only() -> None:
 def test_what_values_do_not_have_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSetting, match=re.escape(message)):
         wt.bench.run(subject(), TEXTS, METHODS, labels=[0.5] * len(TEXTS), protocol=small(**settings))
+
+
+def test_the_scale_of_values_does_not_matter() -> None:
+    """Bounds that differ by less than the rounding of a probability are bounds, if all values are that small."""
+    tiny = wt.Subject(model_of("bert", labels=1, problem_type="regression"), wordpiece(), name="tiny")
+    with torch.no_grad():
+        for parameter in tiny.model.classifier.parameters():
+            parameter.mul_(1e-8)
+    how = small(metrics=("normalised-aopc",))
+    found = [wt.bench.run(one, TEXTS[:2], METHODS, protocol=how).lines for one in (subject(), tiny)]
+    means = [[line.cells["normalised-aopc delete morf tenths"].mean for line in lines] for lines in found]
+    assert means[1] == pytest.approx(means[0], rel=1e-6)
 
 
 def test_several_outputs_are_refused() -> None:

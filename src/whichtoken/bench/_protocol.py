@@ -94,7 +94,9 @@ class Protocol:
         """Raise if a setting needs probabilities or classes, which a regression model does not have."""
         title, n_outputs = task.subject.title, len(task.subject.labels)
         if n_outputs > 1:
-            raise UsageError(f"{title} predicts {n_outputs} values, and a benchmark measures one; use wt.degrade")
+            raise UsageError(
+                f"{title} predicts {n_outputs} values, and a benchmark measures one; use wt.degrade for each"
+            )
         if self.target == "gold":
             raise BadSetting(
                 "target", "gold", f"'predicted': gold values are not classes, and {title} predicts a value"

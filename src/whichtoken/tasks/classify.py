@@ -132,7 +132,7 @@ class Classification(Task):
 
     def reference_rule(self, rule: str) -> str:
         if self.reading() == "value":
-            raise UsageError(f"{self.subject.title}: {NO_CLASSES}")
+            raise UsageError(f"{self.subject.title}: {NO_CLASSES}; use methods without references")
         return rule
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
@@ -214,8 +214,9 @@ def _link_and_reason(subject: Subject) -> tuple[Link, str]:
         return (Link.VALUE if subject.reading == "value" else Link.SIGMOID), "as requested"
     if config.problem_type == "regression":
         return Link.VALUE, "because its problem type is regression"
-    if config.num_labels == 1 and config.problem_type is None and _activation(config).endswith(".Identity"):
-        return Link.VALUE, "because it is a cross-encoder with the activation Identity"
+    activation = _activation(config) if config.problem_type is None and config.num_labels == 1 else ""
+    if activation and activation != "Sigmoid":
+        return Link.VALUE, f"because it is a cross-encoder with the activation {activation}"
     if config.num_labels == 1:
         return Link.SIGMOID, "by default; --reading value explains the logit itself"
     return (Link.SIGMOID if config.problem_type == "multi_label_classification" else Link.SOFTMAX), ""
@@ -224,7 +225,8 @@ def _link_and_reason(subject: Subject) -> tuple[Link, str]:
 def _activation(config: Any) -> str:
     """Return the activation that CrossEncoder wrote into a configuration; before its version 4, under another name."""
     stored = getattr(config, "sentence_transformers", None) or {}
-    return str(stored.get("activation_fn") or getattr(config, "sbert_ce_default_activation_function", None) or "")
+    path = stored.get("activation_fn") or getattr(config, "sbert_ce_default_activation_function", None) or ""
+    return str(path).rpartition(".")[2]
 
 
 def reading_of(subject: Subject) -> Reading:
