@@ -31,7 +31,7 @@ def test_as_in_the_readme(subject_of: SubjectOf) -> None:
     assert [word.text for word in first.words()] == ["It", "is", "very", "slow", "."]
     assert sum(word.score for word in first.words()) == pytest.approx(sum(first.scores[1:-1]))
     assert first.label in subject.labels
-    assert 1 / 3 <= first.probability <= 1
+    assert 1 / 3 <= first.output <= 1
     paired = wt.explain(
         subject, [PAIR], methods=["attcat@repo", wt.method("grad-sam", axis="key")], target="entailment"
     )[0]
@@ -100,7 +100,7 @@ def test_a_contrast_is_the_difference_of_two_classes(subject_of: SubjectOf) -> N
         difference = [x - y for x, y in zip(a[method].scores, b[method].scores, strict=True)]
         assert contrast[method].scores == pytest.approx(difference, rel=1e-9, abs=1e-12)
     assert contrast["cat"].label == "neutral rather than contradiction"
-    p, q = a["cat"].probability, b["cat"].probability
+    p, q = a["cat"].output, b["cat"].output
     assert contrast["cat"].probability == pytest.approx(p / (p + q), rel=1e-9)
 
 

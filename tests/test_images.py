@@ -88,7 +88,7 @@ def test_scores_are_those_of_the_tensors_behind_the_images() -> None:
     found = wt.explain(subject(), images=[noise(), RED], methods=["gae"], target=1)
     assert np.allclose([one["gae"].grid() for one in found], raw.numpy(), rtol=1e-9)
     probability = subject().logits(image_batch(subject(), pixels)).softmax(-1)[:, 1]
-    assert np.allclose([one["gae"].probability for one in found], probability, rtol=1e-9)
+    assert np.allclose([one["gae"].output for one in found], probability, rtol=1e-9)
 
 
 def test_pixels_are_kept_where_a_method_scores_them() -> None:

@@ -78,7 +78,7 @@ def test_maps_of_start_and_end_are_added() -> None:
             assert torch.allclose(both, one, rtol=1e-5, atol=1e-9)
         else:
             assert not torch.allclose(both, one, rtol=1e-3), name
-    p = {part: result["gae"].probability for part, result in parts.items()}
+    p = {part: result["gae"].output for part, result in parts.items()}
     assert p["both"] == p["sum"] == pytest.approx(p["start"] * p["end"])
 
 

@@ -1,4 +1,4 @@
-"""`degrade` removes parts of inputs in the order of an attribution and measures the probability: a Curve for each.
+"""`degrade` removes parts of inputs in the order of an attribution and measures the prediction: a Curve for each.
 
 Also the bounds of the AOPC over all removal orders. The code is the same for every task.
 """
@@ -24,7 +24,8 @@ from whichtoken.records import Attribution, Curve, Order, Plan
 from whichtoken.tasks import Opened, Task, Unit, task_for
 
 Patterns = NDArray[np.bool_]  # pattern x element: True where kept
-TOLERANCE = 0.02  # a larger change in the probability of the whole input means that another input was explained
+TOLERANCE = 0.02  # a larger change in the probability of the whole input means that another input was explained;
+# for predicted values, whose scale is unknown, as a share of the value or of its changes
 
 
 def degrade(
@@ -37,7 +38,8 @@ def degrade(
     *,
     inputs: Sequence[Any] | None = None,
 ) -> list[Curve]:
-    """Return the curve of each attribution: how the probability changes as more and more of the input is removed.
+    """Return the curve of each attribution: how the probability, or the predicted value,
+    changes as more and more of the input is removed.
 
     `perturbation`: "delete" (the default), "mask" or "pad" for texts and for the context of questions; "black" (the
     default) or "mean" for images. `order`: most relevant first ("morf"), least relevant first ("lerf"), or "random".
@@ -93,14 +95,14 @@ class OpenInput:
         return self._units[level]
 
     def keep(self, patterns: Patterns, how: Perturbation) -> list[float]:
-        """Return the probability that remains under each pattern of kept elements."""
+        """Return the probability, or value, that remains under each pattern of kept elements."""
         rows = [how(self.opened.row, pattern) for pattern in patterns]
         index = torch.zeros(len(patterns), dtype=torch.long, device=self.cache.subject.device)
         objective = self.opened.objective.rows(index)
         if how.shortens:
             objective = objective.after_removal(torch.from_numpy(patterns).to(index.device))
-        probabilities: list[float] = self.cache.probability(rows, objective).tolist()
-        return probabilities
+        outputs: list[float] = self.cache.probability(rows, objective).tolist()
+        return outputs
 
 
 def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCache, item: Any = None) -> OpenInput:
@@ -110,6 +112,12 @@ def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCach
         raise UsageError("these attributions explain different inputs or targets; degrade each input separately")
     if any(other.revision != subject.fingerprint() for other in attributions):
         raise UsageError(f"these attributions explain a model other than {subject.title}; use the model they explain")
+    recorded = {other.reading for other in attributions}
+    if recorded != {task.reading()}:
+        raise UsageError(
+            f"these attributions explain a {recorded.pop()}, but {subject.title} is read as a {task.reading()}; "
+            "explain the input again, or give the model the other reading"
+        )
     if any(other.tokens != first.tokens for other in attributions):
         raise UsageError("these attributions have different tokens; explain the input again, all methods in one call")
     return OpenInput(task, first, task.reopen(first, item), cache)
@@ -141,26 +149,28 @@ def degrade_input(
             patterns = requested.setdefault(how[plan], [])
             places.append((how[plan], sum(map(len, patterns)), steps))
             patterns.append(kept)
-    probabilities = {removal: source.keep(np.concatenate(kept), removal) for removal, kept in requested.items()}
+    outputs = {removal: source.keep(np.concatenate(kept), removal) for removal, kept in requested.items()}
     seconds = (perf_counter() - start) / len(places)
     curves, order = [], [(plan, attribution) for plan in plans for attribution in attributions]
     for (plan, attribution), (removal, first, steps) in zip(order, places, strict=True):
-        probability = tuple(probabilities[removal][first : first + len(steps.counts)])
-        _check_whole(attribution, probability[0])
-        curves.append(_build_curve(source, attribution, plan, steps, probability, seconds))
+        measured = tuple(outputs[removal][first : first + len(steps.counts)])
+        _check_whole(attribution, measured)
+        curves.append(_build_curve(source, attribution, plan, steps, measured, seconds))
     n = len(attributions)
     return [curves[i : i + n] for i in range(0, len(curves), n)]
 
 
-def _check_whole(attribution: Attribution, probability: float) -> None:
+def _check_whole(attribution: Attribution, outputs: tuple[float, ...]) -> None:
     """Raise UsageError if the image in a record (8 bits per channel) is not what was explained.
 
     Texts are not checked: records hold them exactly, and in half precision their probability may differ.
     """
-    if attribution.picture is not None and abs(probability - attribution.probability) > TOLERANCE:
+    whole, recorded = outputs[0], attribution.output
+    scale = 1.0 if attribution.value is None else max(abs(recorded), max(outputs) - min(outputs))
+    if attribution.picture is not None and abs(whole - recorded) > TOLERANCE * scale:
         raise UsageError(
-            f"the model gives {probability:.3f} for the whole input, but the attribution says "
-            f"{attribution.probability:.3f}, so another input was explained; give the inputs themselves (inputs=...)"
+            f"the model gives {whole:.3f} for the whole input, but the attribution says "
+            f"{recorded:.3f}, so another input was explained; give the inputs themselves (inputs=...)"
         )
 
 
@@ -169,15 +179,16 @@ def _build_curve(
     attribution: Attribution,
     plan: Plan,
     steps: Steps,
-    probability: tuple[float, ...],
+    outputs: tuple[float, ...],
     seconds: float,
 ) -> Curve:
+    is_value = attribution.reading == "value"
     return Curve(
         key=source.key,
         order=plan.order,
         perturbation=plan.perturbation,
         removed=steps.removed,
-        probability=probability,
+        probability=() if is_value else outputs,
         label=attribution.label,
         target=attribution.target,
         method=attribution.method,
@@ -189,6 +200,7 @@ def _build_curve(
         level=plan.level,
         tuned_on_deletion=attribution.tuned_on_deletion,
         seconds=seconds,
+        value=outputs if is_value else (),
     )
 
 

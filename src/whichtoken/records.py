@@ -5,7 +5,7 @@ import binascii
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SCHEMA = 3  # incremented when a field changes its meaning
+OPTIONAL = ("picture", "value", "n_unknown")  # fields that are written only if they differ from their default
 PNG = b"\x89PNG\r\n\x1a\n"  # first bytes of a PNG file; 8 more bytes, width and height follow
 How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
+Reading = Literal["probability", "value"]  # what a model's output is read as; that of a regression model is a value
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Attribution:
     scores: tuple[float, ...]
     label: str  # what is explained, for display
     target: Target  # the same as data: a class by index, two classes, or an answer by its tokens in this record
-    probability: float
+    probability: float | None  # None if the model predicts a value
     method: str
     settings: Mapping[str, Any]
     tuned_on_deletion: bool  # the method used the deletion curve that it may be evaluated by
@@ -65,7 +67,19 @@ class Attribution:
     # Forward passes and perturbed inputs that the method would have needed on its own; the mean over its batch.
     evaluations: float = field(default=0.0, compare=False)
     picture: Picture | None = None
+    value: float | None = None  # what a regression model predicts
     n_unknown: int = 0  # content tokens that the tokenizer does not know
+
+    @property
+    def reading(self) -> Reading:
+        return "probability" if self.value is None else "value"
+
+    @property
+    def output(self) -> float:
+        """The probability, or the predicted value of a regression model."""
+        output = self.probability if self.value is None else self.value
+        assert output is not None, "a record has one of the two"
+        return output
 
     def words(self) -> tuple[Word, ...]:
         """Return the words as slices of the texts; token scores are summed, and special tokens left out."""
@@ -91,6 +105,8 @@ class Attribution:
             raise BadArtifact("Attribution: a layer must have as many scores as there are tokens")
         if record.picture is not None:
             _check_picture(record.picture, len(record.tokens))
+        if (record.probability is None) == (record.value is None):
+            raise BadArtifact("Attribution: it must have a probability or a value, and not both")
         return record
 
     def to_html(self, path: str | Path | None = None) -> str:
@@ -152,14 +168,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Curve:
-    """How a probability changes as tokens are removed: most relevant first, least relevant first, or at random."""
+    """How a probability or value changes as tokens are removed: the most or least relevant first, or at random."""
 
     key: str  # of the input
     order: Order
     perturbation: str
     removed: tuple[float, ...]  # fractions, 0 to 1
-    probability: tuple[float, ...]
-    label: str  # the label whose probability it is
+    probability: tuple[float, ...]  # empty if the model predicts a value
+    label: str  # the label whose probability it is, or the name of the output
     target: Target
     method: str  # the method that ranked the tokens
     settings: Mapping[str, Any]
@@ -170,6 +186,12 @@ class Curve:
     level: str = "token"
     tuned_on_deletion: bool = False  # the method used deletion curves to compute its scores
     seconds: float = field(default=0.0, compare=False)
+    value: tuple[float, ...] = ()  # what a regression model predicts at each step
+
+    @property
+    def outputs(self) -> tuple[float, ...]:
+        """The probabilities, or the predicted values of a regression model."""
+        return self.value or self.probability
 
     def to_json(self) -> str:
         return _to_json(self)
@@ -178,15 +200,17 @@ class Curve:
     def from_json(cls, text: str) -> "Curve":
         """Parse the output of `to_json`; raise BadArtifact if the text is not the JSON of one curve."""
         record = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
-        _check_parallel(record, ("removed", "probability"))
+        if record.value and record.probability:
+            raise BadArtifact("Curve: it must have probabilities or values, and not both")
+        _check_parallel(record, ("removed", "value" if record.value else "probability"))
         return record
 
 
 def _to_json(record: Attribution | Curve) -> str:
     values = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
-    for name in ("picture", "n_unknown"):
-        if not values.get(name, True):
-            del values[name]  # so that older versions can read the records of texts
+    for optional in fields(record):
+        if optional.name in OPTIONAL and values[optional.name] == optional.default:
+            del values[optional.name]  # so that older versions can read the records of texts and of classifiers
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 

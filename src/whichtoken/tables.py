@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from whichtoken.records import Plan
+from whichtoken.records import Plan, Reading
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Line:
 class Trend:
     """Mean curves of all methods: how a quantity changes as tokens are removed."""
 
-    metric: str  # "aopc": mean drop in probability; "log-odds": mean of ln(p / p0)
+    metric: str  # "aopc": mean drop in probability, or in the value; "log-odds": mean of ln(p / p0)
     order: str  # "morf", "lerf"
     perturbation: str  # "delete", "mask", "pad"
     removed: tuple[float, ...]  # fractions, from 0
@@ -67,6 +67,7 @@ class BenchTable:
     notes: tuple[str, ...] = ()
     agreement: Agreement | None = None
     unit: str = "text"  # what one input is: a text, a question ...
+    reading: Reading = "probability"  # whose change is measured
 
 
 def order_lines(table: BenchTable, methods: Sequence[str]) -> BenchTable:

@@ -203,7 +203,7 @@ def test_short_and_unsure_texts_are_left_out(subject_of: SubjectOf) -> None:
     assert dict(table.facts)["texts"].startswith("3 of 7, of at least 10 tokens")
     with pytest.raises(BadInput, match="none of the 7 texts has at least 50 tokens"):
         wt.bench.run(subject, TEXTS, METHODS, protocol=quick(min_tokens=50))
-    sure = sorted(result["attcat"].probability for result in explained(subject))
+    sure = sorted(result["attcat"].output for result in explained(subject))
     table = wt.bench.run(subject, TEXTS, METHODS, protocol=quick(min_probability=(sure[2] + sure[3]) / 2))
     assert table.lines[0].cells["aopc delete morf tenths"].n == 4
     with pytest.raises(BadInput, match="no text has a probability of at least 1"):

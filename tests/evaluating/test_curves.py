@@ -202,7 +202,7 @@ def test_two_passes_may_differ_by_what_their_precision_allows(subject_of: Subjec
     """Explaining keeps attention and asking does not: in bfloat16 some texts of a Llama are 0.03 apart."""
     subject = subject_of("bert")
     attribution = explained(subject, "attcat")[0]
-    apart = replace(attribution, probability=attribution.probability - 0.05)
+    apart = replace(attribution, probability=attribution.output - 0.05)
     assert degrade(subject, [apart])[0].probability == degrade(subject, [attribution])[0].probability
 
 

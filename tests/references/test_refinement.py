@@ -89,9 +89,10 @@ def test_when_no_map_survives_all_or_the_best_are_averaged(fallback: Any, expect
     assert scores[0] == pytest.approx(expected)
 
 
-def test_two_groups_of_equal_size_do_not_depend_on_rounding() -> None:
+@pytest.mark.parametrize("scale", [1.0, 1e3])  # of a probability, and of predicted values
+def test_two_groups_of_equal_size_do_not_depend_on_rounding(scale: float) -> None:
     """mean + std is then exactly the better group's drop, so that the last bit would decide."""
-    for worth in (k / 97 for k in range(1, 97)):
+    for worth in (scale * k / 97 for k in range(1, 97)):
         scores, details, _ = run([[2.0, 1.0], [1.0, 2.0]] * 3, [worth, 0.0])
         assert details["survivors"] == [0, 2, 4]
         assert scores == [2.0, 1.0]

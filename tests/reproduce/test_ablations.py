@@ -25,9 +25,7 @@ def bare() -> wt.Subject:
     """Sure of itself, and of two opinions: so there are references for any gamma."""
     model = model_of("bert", labels=2)
     subject = wt.Subject(model, KINDS["bert"].tokenizer())
-    odds = [
-        math.log(1 / result["random"].probability - 1) for result in wt.explain(subject, LONG, ["random"], target=1)
-    ]
+    odds = [math.log(1 / result["random"].output - 1) for result in wt.explain(subject, LONG, ["random"], target=1)]
     with torch.no_grad():
         model.classifier.weight.mul_(40)
         model.classifier.bias.mul_(40)

@@ -7,9 +7,9 @@ from importlib.metadata import entry_points
 from itertools import product
 from typing import Any, Literal, get_args
 
-from whichtoken.bench.metrics import METRICS
+from whichtoken.bench.metrics import METRICS, is_measurable
 from whichtoken.core.removal_steps import GRIDS, find_grid
-from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel
+from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel, UsageError
 from whichtoken.records import Order, Plan
 from whichtoken.settings import check_settings, make_settings
 from whichtoken.targets import Part
@@ -75,6 +75,8 @@ class Protocol:
         for name in self.metrics or ():
             if METRICS[name].needs_truth and not task.has_answers:
                 raise BadSetting("metrics", name, f"another metric: it needs gold answers, and {task.unit}s have none")
+        if task.reading() == "value":
+            self._check_values(task)
         if self.max_tokens is not None and task.bench_long is None:
             raise BadSetting("max_tokens", self.max_tokens, f"None: {task.unit}s are not truncated")
         usual = {"metrics": USUAL_METRICS, "min_tokens": USUAL_MIN_TOKENS, "max_tokens": None, **task.protocol}
@@ -87,6 +89,23 @@ class Protocol:
             min_tokens=self.min_tokens or usual["min_tokens"],
             max_tokens=limit if limit is None else min(limit, task.subject.limit),
         )
+
+    def _check_values(self, task: Task) -> None:
+        """Raise if a setting needs probabilities or classes, which a regression model does not have."""
+        title, n_outputs = task.subject.title, len(task.subject.labels)
+        if n_outputs > 1:
+            raise UsageError(
+                f"{title} predicts {n_outputs} values, and a benchmark measures one; use wt.degrade for each"
+            )
+        if self.target == "gold":
+            raise BadSetting(
+                "target", "gold", f"'predicted': gold values are not classes, and {title} predicts a value"
+            )
+        if self.min_probability > 0:
+            raise BadSetting("min_probability", self.min_probability, f"0: {title} predicts a value")
+        if self.metrics and not any(is_measurable(name, "value") for name in self.metrics):
+            allowed = f"metrics of predicted values, such as aopc: {title} predicts a value"
+            raise BadSetting("metrics", self.metrics, allowed)
 
     def plans(self) -> list[Plan]:
         """Return one plan per degradation curve; none if no metric uses curves."""

@@ -145,6 +145,7 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
         "inputs": sample.digest,
         "given": hashlib.sha256(repr(sorted(bench.external.items())).encode()).hexdigest() if bench.external else None,
         "protocol": settings,
+        **({} if bench.task.reading() == "probability" else {"reading": bench.task.reading()}),
         **origin,
     }
 

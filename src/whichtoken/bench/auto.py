@@ -96,6 +96,8 @@ def _read_stored(subject: Subject, benchmark: str | Path | None) -> tuple[BenchT
         table = read_table(benchmark)
         if dict(table.facts).get("revision") != revision:
             raise UsageError(f"{benchmark} is a benchmark of {dict(table.facts).get('model')}, not of this model")
+        if table.reading != (reading := task_for(subject).reading()):
+            raise UsageError(f"{benchmark} measures a {table.reading}, but {subject.title} is read as a {reading}")
         return table, f"{benchmark}"
     for where, name in (
         (SHIPPED, "the benchmark that comes with whichtoken"),
@@ -122,5 +124,7 @@ def _store(subject: Subject, table: BenchTable) -> None:
 def _cache_path(subject: Subject) -> Path:
     """Return the cache file for this model and the methods it supports, which a reference library may extend."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    identity = repr((subject.fingerprint(), default_methods(task_for(subject))))
+    task = task_for(subject)
+    reading = () if task.reading() == "probability" else (task.reading(),)
+    identity = repr((subject.fingerprint(), default_methods(task), *reading))
     return cache / "whichtoken" / "benchmarks" / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json"

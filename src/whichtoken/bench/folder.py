@@ -141,14 +141,14 @@ def _input_fields(record: InputResult, name: str, result: MethodResult) -> dict[
 
 
 def _curve_fields(record: InputResult, result: MethodResult) -> Iterator[dict[str, Any]]:
-    for planned, probability in zip(record.plans, result.curves, strict=True):
+    for planned, outputs in zip(record.plans, result.curves, strict=True):
         yield {
             "perturbation": planned.plan.perturbation,
             "order": planned.plan.order,
             "grid": planned.plan.grid,
             "level": planned.plan.level,
             "removed": list(planned.removed),
-            "probability": list(probability),
+            record.reading: list(outputs),
             "lower": planned.lower,
             "upper": planned.upper,
         }
@@ -170,7 +170,10 @@ def read_spec(path: Path) -> dict[str, Any]:
 
 
 def table_json(table: BenchTable) -> str:
-    return json.dumps({"schema": SCHEMA, **asdict(table)}, ensure_ascii=False) + "\n"
+    values = {"schema": SCHEMA, **asdict(table)}
+    if table.reading == "probability":
+        del values["reading"]  # so that older versions can read the tables of classifiers
+    return json.dumps(values, ensure_ascii=False) + "\n"
 
 
 def read_table(path: str | Path) -> BenchTable:
@@ -183,6 +186,6 @@ def read_table(path: str | Path) -> BenchTable:
     if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
         raise BadArtifact(f"{where} is not a benchmark table of schema {SCHEMA}")
     try:
-        return decode(BenchTable, stored)
+        return decode(BenchTable, {"reading": "probability", **stored})
     except BadArtifact as error:
         raise BadArtifact(f"{where} is not a benchmark table: {error}") from error

@@ -53,9 +53,13 @@ def measure(bench: Bench, items: Sequence[Item]) -> Part:
     measured = [
         _measure_item(bench, item, _Explained(results, other, predicted), cache)
         for item, results, other, predicted in zip(items, explained, others, predictions, strict=True)
-        if next(iter(results.values())).probability >= bench.protocol.min_probability
+        if _is_probable(next(iter(results.values())), bench.protocol.min_probability)
     ]
     return Part(tuple(measured), cache.tally.asked, cache.tally.evaluated)
+
+
+def _is_probable(attribution: Attribution, least: float) -> bool:
+    return attribution.probability is None or attribution.probability >= least
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitC
             seconds=attribution.seconds if name in bench.methods else None,
             evaluations=attribution.evaluations if name in bench.methods else None,
             values=_values(bench, item, attribution, explained.other.get(name)),
-            curves=tuple(of_plan[place].probability for of_plan in curves),
+            curves=tuple(of_plan[place].outputs for of_plan in curves),
         )
         for place, (name, attribution) in enumerate(results.items())
     }

@@ -13,10 +13,10 @@ from whichtoken.bench.results import InputResult, by_method
 from whichtoken.bench.stats import Cells, cells_of, interval, with_p_values
 from whichtoken.metrics.curves import aopc, auc, log_odds, normalise
 from whichtoken.metrics.ranks import kendall, precision_at_k, recall_at_k
-from whichtoken.records import Attribution, Curve, Plan
+from whichtoken.records import Attribution, Curve, Plan, Reading
 from whichtoken.tables import Column, Estimate
 
-ROUNDING = 1e-6  # rounding error of single-precision probabilities
+ROUNDING = 1e-6  # rounding error of single-precision probabilities, and relative error of predicted values
 ORDER_WORDS = {"morf": "highest first", "lerf": "lowest first", "random": "in random order"}
 INSIDE = "answers inside"  # marks columns that exclude inputs whose answer was truncated
 Better: TypeAlias = Literal["higher", "lower", ""]
@@ -42,6 +42,7 @@ class BenchMetric(Protocol):
     on_curves: bool = False  # measured on degradation curves
     between_classes: bool = False  # needs explanations of another class
     needs_truth: bool = False
+    needs_probability: bool = False  # cannot be measured on predicted values
     eraser: str = ""  # the order of its ERASER curve, if it uses one
 
     def value(self, scored: ScoredInput) -> float | None:
@@ -65,15 +66,20 @@ class CurveMetric(BenchMetric):
     eraser: str = ""
     steps: str = ""  # "aopc" or "log-odds": the contribution of each step, for mean curves
     absolute: bool = False  # mean curves of absolute values
+    about_values: str = ""  # `about` for predicted values, if it differs
+    needs_probability: bool = False
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
+        if self.needs_probability and inputs[0].reading == "value":
+            return
+        about = self.about_values if inputs[0].reading == "value" and self.about_values else self.about
         for plan in plans_of(inputs):
             if (plan.grid == "eraser") != bool(self.eraser) or self.eraser not in ("", plan.order):
                 continue
             values = by_method(inputs, lambda record, method, plan=plan: self._value(record, method, plan))  # type: ignore[misc]
             if any(values.values()):
                 column = Column(
-                    f"{name} {plan}", self._title(plan), self.about, self.better[plan.order], metric=name, plan=plan
+                    f"{name} {plan}", self._title(plan), about, self.better[plan.order], metric=name, plan=plan
                 )
                 yield column, cells_of(column, values)
 
@@ -163,9 +169,24 @@ def share_cell(counts: Sequence[int], lengths: Sequence[int]) -> Estimate:
 
 
 METRICS: dict[str, BenchMetric] = {
-    "aopc": CurveMetric("AOPC", "mean drop of the probability over the steps", UP, aopc, steps="aopc"),
-    "log-odds": CurveMetric("log-odds", "mean of ln(p / p0) over the steps", DOWN, log_odds, steps="log-odds"),
-    "auc": CurveMetric("AUC", "area under the probability curve", DOWN, auc),
+    "aopc": CurveMetric(
+        "AOPC",
+        "mean drop of the probability over the steps",
+        UP,
+        aopc,
+        steps="aopc",
+        about_values="mean drop of the predicted value over the steps",
+    ),
+    "log-odds": CurveMetric(
+        "log-odds", "mean of ln(p / p0) over the steps", DOWN, log_odds, steps="log-odds", needs_probability=True
+    ),
+    "auc": CurveMetric(
+        "AUC",
+        "area under the probability curve",
+        DOWN,
+        auc,
+        about_values="area under the change of the predicted value",
+    ),
     "normalised-aopc": NormalisedAopc(
         "normalised AOPC",
         "AOPC scaled so that 0 is the lowest AOPC found for any order of the tokens and 1 the highest",
@@ -196,6 +217,12 @@ def register_metric(name: str, metric: BenchMetric) -> None:
     METRICS[name] = metric
 
 
+def is_measurable(name: str, reading: Reading) -> bool:
+    """Return whether a metric can be measured on probabilities, or on predicted values."""
+    metric = METRICS[name]
+    return reading == "probability" or not (metric.needs_probability or metric.between_classes)
+
+
 def plans_of(inputs: Sequence[InputResult]) -> list[Plan]:
     return [planned.plan for planned in inputs[0].plans]
 
@@ -212,7 +239,9 @@ def bounds_of(record: InputResult, plan: Plan) -> tuple[float, float] | None:
         return None
     reached = aopc_of_methods(record, plan)
     low, high = min(searched[0], *reached), max(searched[1], *reached)
-    return (low, high) if high - low > ROUNDING else None  # None: the order makes no difference
+    outputs = [output for result in record.methods.values() for curve in result.curves for output in curve]
+    scale = 1.0 if record.reading == "probability" else max(map(abs, outputs))
+    return (low, high) if high - low > ROUNDING * scale else None  # None: the order makes no difference
 
 
 def searched_bounds(record: InputResult, plan: Plan) -> tuple[float, float] | None:

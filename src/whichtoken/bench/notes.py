@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from whichtoken.bench._protocol import Protocol
-from whichtoken.bench.metrics import METRICS, aopc_of_methods
+from whichtoken.bench.metrics import METRICS, aopc_of_methods, is_measurable
 from whichtoken.bench.results import InputResult, Part
 from whichtoken.core.removal_steps import find_grid
 from whichtoken.tables import BenchTable
@@ -61,6 +61,8 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
         yield "k", f"{how.k}"
         own = "the model's answer, each end where its logit is highest, anywhere in the input"
         yield "explained", f"{own if how.target == 'predicted' else 'the true answer'}: {PARTS[how.part]}"
+    elif run.task.reading() == "value":
+        yield "output", f"{run.inputs[0].label}: regression, the change of the predicted value"
     else:
         yield "class", "the predicted one" if how.target == "predicted" else "the true one"
     if run.draws_curves:
@@ -114,6 +116,10 @@ def _answer_notes(run: Run) -> Iterator[str]:
 
 def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
     unit = run.task.unit
+    left_out = [name for name in run.protocol.metrics or () if not is_measurable(name, run.task.reading())]
+    if left_out:
+        reason = "they need probabilities or classes and this model predicts a value"
+        yield f"Left out, because {reason}: {', '.join(left_out)}."
     yield (
         f"Mean over {unit}s and 95 % bootstrap interval. p: sign-flip test against the best of the column on the same "
         f"{unit}s, corrected for the number of methods (Holm)."

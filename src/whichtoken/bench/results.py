@@ -6,7 +6,7 @@ from typing import Any
 
 from whichtoken.decode import decode
 from whichtoken.errors import BadArtifact
-from whichtoken.records import Curve, Plan
+from whichtoken.records import Curve, Plan, Reading
 from whichtoken.targets import Class
 
 
@@ -18,7 +18,7 @@ class MethodResult:
     seconds: float | None  # None for external scores
     evaluations: float | None
     values: Mapping[str, float]  # of metrics that read the scores themselves, by metric
-    curves: tuple[tuple[float, ...], ...]  # probabilities, one curve per plan of the input
+    curves: tuple[tuple[float, ...], ...]  # probabilities or predicted values, one curve per plan of the input
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class InputResult:
     id: str  # in the data, if it has one
     key: str
     label: str  # the model's prediction
-    probability: float
+    probability: float | None  # None if the model predicts a value; the curves start with it
     n_tokens: int
     n_cut: int
     methods: Mapping[str, MethodResult]
@@ -58,15 +58,20 @@ class InputResult:
     agreement: tuple[tuple[float, ...], ...] = ()
     truth: Truth | None = None
 
+    @property
+    def reading(self) -> Reading:
+        return "value" if self.probability is None else "probability"
+
     def curve(self, method: str, plan: Plan) -> Curve:
         """Return a method's curve, with only the fields that metrics read."""
         place = next(i for i, planned in enumerate(self.plans) if planned.plan == plan)
+        outputs = self.methods[method].curves[place]
         return Curve(
             key=self.key,
             order=plan.order,
             perturbation=plan.perturbation,
             removed=self.plans[place].removed,
-            probability=self.methods[method].curves[place],
+            probability=() if self.reading == "value" else outputs,
             label=self.label,
             target=Class(0),  # metrics do not read it
             method=method,
@@ -76,6 +81,7 @@ class InputResult:
             n_cut=self.n_cut,
             grid=plan.grid,
             level=plan.level,
+            value=outputs if self.reading == "value" else (),
         )
 
 

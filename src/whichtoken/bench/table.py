@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from whichtoken.bench.metrics import METRICS, CurveMetric, plans_of
+from whichtoken.bench.metrics import METRICS, CurveMetric, is_measurable, plans_of
 from whichtoken.bench.results import InputResult, by_method
 from whichtoken.bench.stats import Cells, Values, cells_of
 from whichtoken.metrics.curves import StepMetric, per_step
@@ -28,7 +28,8 @@ def summarise(inputs: Sequence[InputResult], metrics: Sequence[str], unit: str, 
     lines = lines_of(filled, tuned)
     columns = [_mark_flattered(column, lines) for column, _ in filled]
     trends = tuple(_trends(inputs, metrics))
-    return BenchTable("", (), tuple(columns), tuple(lines), trends, (), _agreement(inputs, lines), unit)
+    reading = inputs[0].reading
+    return BenchTable("", (), tuple(columns), tuple(lines), trends, (), _agreement(inputs, lines), unit, reading)
 
 
 def lines_of(filled: Sequence[ColumnCells], tuned_on_deletion: Mapping[str, bool]) -> list[Line]:
@@ -74,7 +75,8 @@ def _trends(inputs: Sequence[InputResult], metrics: Sequence[str]) -> Iterable[T
     for plan in mean_curves_of(inputs):
         for name in metrics:
             metric = METRICS[name]
-            if not isinstance(metric, CurveMetric) or metric.steps not in by_step:
+            measurable = is_measurable(name, inputs[0].reading)
+            if not measurable or not isinstance(metric, CurveMetric) or metric.steps not in by_step:
                 continue
             means = {}
             for method in inputs[0].methods:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.cli.inputs import build_methods
-from whichtoken.cli.options import Columns, Heads, Model, References, Settings, Trust, print_list
+from whichtoken.cli.options import Columns, Heads, Model, Reading, References, Settings, Trust, print_list
 from whichtoken.cli.subject import open_subject, say
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.render.terminal import bench_view
@@ -63,6 +63,7 @@ def bench(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    reading: Reading = None,
     controls: Annotated[
         bool, typer.Option(help="Also measure random and, if words are deleted, refined-noise.")
     ] = True,
@@ -111,7 +112,8 @@ def bench(
         from whichtoken.bench.folder import check_tools
 
         check_tools()
-    table = benchmark(call, open_subject(model, references, heads, trust), out, gates)
+    subject = open_subject(model, references, heads, trust=trust, reading=reading)
+    table = benchmark(call, subject, out, gates)
     print_list(bench_view(table))
     if out is not None:
         say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
@@ -188,7 +190,7 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None, gates: "Seq
     task = task_for(subject)
     _check_task(call, task)
     protocol = call.build_protocol()
-    _check_effect(call, protocol.adapt_to(task), gates)
+    _check_effect(call, protocol.adapt_to(task), gates, task)
     external = {} if call.attributions is None else read_external_scores(Path(call.attributions), task)
     names = {name for of_text in external.values() for name in of_text}
     methods = choose_methods(call, subject, names)
@@ -216,16 +218,19 @@ def _check_task(call: BenchCall, task: "Task") -> None:
         raise UsageError(f"{conflict}; leave out --task, or give another --model")
 
 
-def _check_effect(call: BenchCall, protocol: "Protocol", gates: "Sequence[Gate]") -> None:
+def _check_effect(call: BenchCall, protocol: "Protocol", gates: "Sequence[Gate]", task: "Task") -> None:
     """Raise for options without effect, and for gates on metrics that are not measured."""
+    from whichtoken.bench.metrics import is_measurable
+
     if "k" in call.changes and "precision" not in (protocol.metrics or ()):
         raise UsageError("--k is for the metric precision, which is not measured here; leave it out")
     idle = [option for name, option in CURVE_OPTIONS.items() if name in call.changes and not protocol.plans()]
     if idle:
         listed = ", ".join(idle)
         raise UsageError(f"{listed}: no metric here removes parts of the input; leave it out, or add --metrics aopc")
+    measured = [name for name in protocol.metrics or () if is_measurable(name, task.reading())]
     for gate in gates:
-        gate.check(gate_names(protocol.metrics or (), protocol.k))
+        gate.check(gate_names(measured, protocol.k))
 
 
 def choose_methods(call: BenchCall, subject: "Subject", external: Collection[str]) -> dict[str, Any]:

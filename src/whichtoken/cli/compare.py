@@ -19,6 +19,7 @@ from whichtoken.cli.options import (
     Model,
     Numbers,
     Out,
+    Reading,
     References,
     Settings,
     Target,
@@ -28,7 +29,7 @@ from whichtoken.cli.options import (
 from whichtoken.cli.outputs import sink_of, write_results, write_text
 from whichtoken.cli.subject import keep_supported, open_subject
 from whichtoken.errors import UsageError
-from whichtoken.metrics.curves import METRICS, aopc
+from whichtoken.metrics.curves import METRICS, Metric, aopc
 from whichtoken.records import Attribution, Curve
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def compare(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    reading: Reading = None,
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -65,7 +67,7 @@ def compare(
         raise UsageError(f"compare shows one input, but there are {len(items)}; to measure many, use bench")
     built = inputs.build_methods(methods, settings or [])
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
-    subject = open_subject(model, references, heads, trust)
+    subject = open_subject(model, references, heads, trust=trust, reading=reading)
     supported = keep_supported(subject, built) if methods == "all" else built
     request = Request(supported, inputs.resolve_target(target, against), None, False)
     comparison = compare_methods(subject, items, request)
@@ -95,10 +97,15 @@ class Comparison:
         return next(iter(self.curves.values())).perturbation
 
     @property
+    def _are_values(self) -> bool:
+        return bool(next(iter(self.curves.values())).value)
+
+    @property
     def note(self) -> str:
         gone = "deleted" if self._removal == "delete" else "removed"
+        output = "predicted value" if self._are_values else "probability"
         return (
-            f"{self.word}: mean drop of the probability when 10, 20 .. 90 % of the {self.tokens} are {gone}, the "
+            f"{self.word}: mean drop of the {output} when 10, 20 .. 90 % of the {self.tokens} are {gone}, the "
             f"highest scores first; one {self.unit} says little about a method"
         )
 
@@ -107,7 +114,8 @@ class Comparison:
 
     def remarks(self) -> dict[str, str]:
         """Return the score of each method, marking the best one and the best untuned one; there may be ties."""
-        scores = {name: f"{self.deletion(name):+.3f}" for name in self.result}
+        form = "+.4g" if self._are_values else "+.3f"
+        scores = {name: f"{self.deletion(name):{form}}" for name in self.result}
         best = next(iter(scores.values()))
         best_untuned = next((scores[name] for name in scores if not self.result[name].tuned_on_deletion), None)
         marks = {
@@ -117,13 +125,16 @@ class Comparison:
         }
         return {name: f"{self.word} {score}{marks.get(name, '')}" for name, score in scores.items()}
 
+    def _metrics(self) -> list[Metric]:
+        return [m for m in METRICS.values() if m.curve == "any" and not (m.needs_probability and self._are_values)]
+
     def to_json(self, lines: bool) -> str:
         """Return a JSON list of methods, or with `lines` one method per line."""
         rows = [
             {
                 "method": name,
                 "tuned_on_deletion": attribution.tuned_on_deletion,
-                "metrics": {m.name: m.measure(self.curves[name]) for m in METRICS.values() if m.curve == "any"},
+                "metrics": {m.name: m.measure(self.curves[name]) for m in self._metrics()},
                 "curve": json.loads(self.curves[name].to_json()),
                 "attribution": json.loads(attribution.to_json()),
             }

@@ -20,6 +20,7 @@ from whichtoken.cli.options import (
     Model,
     Numbers,
     Out,
+    Reading,
     References,
     Settings,
     Target,
@@ -75,6 +76,7 @@ def explain(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    reading: Reading = None,
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -106,7 +108,7 @@ def explain(
         raise UsageError("--benchmark is only for --method auto; add --method auto")
     if method not in (None, "auto"):
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
-    subject = open_subject(model, references, heads, trust)
+    subject = open_subject(model, references, heads, trust=trust, reading=reading)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
     methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
     supported = keep_supported(subject, methods) if method in (None, "all") else methods

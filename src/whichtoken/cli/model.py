@@ -6,7 +6,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from whichtoken.cli.options import Heads, References, Trust, print_list
+from whichtoken.cli.options import Heads, Reading, References, Trust, print_list
 from whichtoken.cli.subject import open_subject, unsupported_methods
 from whichtoken.render.terminal import table_view
 
@@ -21,8 +21,9 @@ def model(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    reading: Reading = None,
 ) -> None:
-    print_list(_model_page(open_subject(name, references, heads, trust)))
+    print_list(_model_page(open_subject(name, references, heads, trust=trust, reading=reading)))
 
 
 def _model_page(subject: "Subject") -> RenderableType:

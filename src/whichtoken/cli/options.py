@@ -28,6 +28,13 @@ Heads = Annotated[
     Path | None,
     typer.Option("--heads", help="File of the model's head mask (see: heads build)."),
 ]
+Reading = Annotated[
+    str | None,
+    typer.Option(
+        "--reading",
+        help="Read a model's single output as a probability (sigmoid) or a value; default: by its configuration.",
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option("--target", help="Label (name or index) or answer to explain; default: the predicted one."),

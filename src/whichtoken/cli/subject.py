@@ -28,7 +28,12 @@ def say(line: str) -> None:
 
 
 def open_subject(
-    model: str | None, references: Path | None = None, heads: Path | None = None, trust: bool = False
+    model: str | None,
+    references: Path | None = None,
+    heads: Path | None = None,
+    *,
+    trust: bool = False,
+    reading: str | None = None,
 ) -> "Subject":
     if references is not None and not references.is_dir():
         raise UsageError(f"there is no folder {references}; create it with whichtoken references build")
@@ -37,7 +42,8 @@ def open_subject(
     with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 
-        return load(model, references=references, heads=heads, trust_remote_code=trust)
+        checked: Any = reading  # by Subject
+        return load(model, references=references, heads=heads, trust_remote_code=trust, reading=checked)
 
 
 def keep_supported(subject: "Subject", methods: Sequence[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from whichtoken.targets import Class, Contrast, Target
 
 @runtime_checkable
 class Objective(Protocol):
-    """A scalar to differentiate, a probability to track, and the positions that both are read from.
+    """A scalar to differentiate, a probability (or a predicted value) to track, and the positions both are read from.
 
     Only the methods without a body are required; the others have defaults for objectives that read a pooled position.
     The first axis of logits is the batch; the task defines the others.
@@ -25,7 +25,10 @@ class Objective(Protocol):
         ...
 
     def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
-        """Return what is tracked while tokens are removed, computed from what `read` keeps of the logits."""
+        """Return what is tracked while tokens are removed, computed from what `read` keeps of the logits.
+
+        It is a probability, unless the task's reading is "value".
+        """
         ...
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
@@ -70,18 +73,22 @@ class Objective(Protocol):
 
 
 class Link(StrEnum):
-    """How the head's logits become probabilities."""
+    """How the head's logits are read: as probabilities, or as the predicted values themselves."""
 
     SOFTMAX = "softmax"
     SIGMOID = "sigmoid"  # single-logit and multi-label heads
+    VALUE = "value"  # regression heads
 
-    def probabilities(self, logits: Float[Tensor, "batch label"]) -> Float[Tensor, "batch label"]:
+    def apply(self, logits: Float[Tensor, "batch label"]) -> Float[Tensor, "batch label"]:
+        """Return the probabilities, or the values."""
+        if self is Link.VALUE:
+            return logits
         return logits.softmax(-1) if self is Link.SOFTMAX else logits.sigmoid()
 
 
 @dataclass(frozen=True)
 class ClassObjective(Objective):
-    """logit[toward] (- logit[against]), with the corresponding probability."""
+    """logit[toward] (- logit[against]), with the corresponding probability or value."""
 
     toward: Int[Tensor, " batch"]
     against: Int[Tensor, " batch"] | None
@@ -93,10 +100,12 @@ class ClassObjective(Objective):
         return toward if self.against is None else toward - _pick_label(logits, self.against)
 
     def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
-        """Return the probability of the class; for a contrast, of the first class if only those two were possible."""
+        """Return the probability of the class; for a contrast, of the first class if only those two were possible.
+        For a regression head, return the value.
+        """
         if self.against is not None:
             return self.scalar(read).sigmoid()
-        return _pick_label(self.link.probabilities(read), self.toward)
+        return _pick_label(self.link.apply(read), self.toward)
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
         return self.pooled(batch)

@@ -22,10 +22,13 @@ class Metric:
     better: Literal["higher", "lower"]
     span: str  # range of its values
     measure: Callable[[Curve], float]
+    needs_probability: bool = False  # cannot be measured on predicted values
 
 
 def aopc(curve: Curve) -> float:
-    """Return the area over the perturbation curve: the mean drop in probability over the steps."""
+    """Return the area over the perturbation curve: the mean drop in probability, or in the predicted value, over
+    the steps.
+    """
     changes = _changes(curve, "aopc")
     return sum(changes) / len(changes)
 
@@ -37,9 +40,13 @@ def log_odds(curve: Curve) -> float:
 
 
 def auc(curve: Curve) -> float:
-    """Return the trapezoidal area under the curve, divided by the range of `removed`: 0 to 1 on every grid."""
-    _steps(curve)
-    points = sorted(zip(curve.removed, curve.probability, strict=True))
+    """Return the trapezoidal area under the curve, divided by the range of `removed`: 0 to 1 on every grid.
+
+    For predicted values, which have no lowest one, it is the area under their change: below 0 if the value falls.
+    """
+    whole, _ = _steps(curve)
+    base = whole if curve.value else 0.0
+    points = sorted((removed, output - base) for removed, output in zip(curve.removed, curve.outputs, strict=True))
     area = sum((b - a) * (p + q) / 2 for (a, p), (b, q) in pairwise(points))
     return area / (points[-1][0] - points[0][0])
 
@@ -80,6 +87,7 @@ METRICS: Mapping[str, Metric] = {
             "lower",
             "below 0 if the probability falls",
             log_odds,
+            needs_probability=True,
         ),
         Metric(
             "auc",
@@ -155,8 +163,8 @@ WIDER: Mapping[str, Wider] = {
 def per_step(curve: Curve, metric: StepMetric) -> tuple[float, ...]:
     """Return what each step of `curve.removed` contributes to the metric; 0.0 for the whole text."""
     start, _ = _steps(curve)
-    change = _change(metric)
-    return tuple(change(start, p) for p in curve.probability)
+    change = _change(metric, curve)
+    return tuple(change(start, output) for output in curve.outputs)
 
 
 def normalise(value: float, lower: float, upper: float) -> float | None:
@@ -176,22 +184,24 @@ def _log_ratio(start: float, p: float) -> float:
 _CHANGES: Mapping[str, Callable[[float, float], float]] = {"aopc": _drop, "log-odds": _log_ratio}
 
 
-def _change(metric: str) -> Callable[[float, float], float]:
+def _change(metric: str, curve: Curve) -> Callable[[float, float], float]:
     if metric not in _CHANGES:
         raise UnknownName("metric of steps", metric, _CHANGES)
+    if curve.value and METRICS[metric].needs_probability:
+        raise UsageError(f"{metric} needs probabilities, and this curve holds predicted values; use aopc")
     return _CHANGES[metric]
 
 
 def _changes(curve: Curve, metric: StepMetric) -> list[float]:
     """Return `per_step` without the whole text."""
     start, steps = _steps(curve)
-    change = _change(metric)
-    return [change(start, p) for p in steps]
+    change = _change(metric, curve)
+    return [change(start, output) for output in steps]
 
 
 def _steps(curve: Curve) -> tuple[float, list[float]]:
-    """Return the probability of the whole text, and of what remains at each step."""
-    pairs = list(zip(curve.removed, curve.probability, strict=True))
+    """Return the probability, or value, of the whole text, and of what remains at each step."""
+    pairs = list(zip(curve.removed, curve.outputs, strict=True))
     whole, steps = [p for removed, p in pairs if removed == 0], [p for removed, p in pairs if removed > 0]
     if len(whole) != 1 or not steps:
         raise UsageError(f"a curve needs the whole text (removed 0) and at least one step; found {curve.removed}")

@@ -19,6 +19,7 @@ from whichtoken.heads.store import read as read_heads
 from whichtoken.models.architectures import Architecture, Head, architecture_named, find_head
 from whichtoken.models.images import check_pillow
 from whichtoken.models.subject import Subject
+from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
@@ -46,7 +47,7 @@ REFUSED = {
 }
 
 
-def load(
+def load(  # noqa: PLR0913  # keywords of the public interface, each with a default
     name: str | Path | None = None,
     *,
     revision: str | None = None,
@@ -54,17 +55,19 @@ def load(
     references: ReferenceLibrary | str | Path | None = None,
     heads: HeadMask | str | Path | None = None,
     trust_remote_code: bool = False,
+    reading: Reading | None = None,
 ) -> Subject:
     """Load a model from a folder or from the hub; by default in float32, even if it is stored in half precision. Its
     configuration decides whether it classifies texts or images, or answers questions.
 
     Without a name, load whichtoken's default model, a sentiment classifier of reviews, with its references and heads.
     `references`: a reference library, or its folder. `heads`: a head mask, or its file. `trust_remote_code`: run Python
-    code that comes with the model; it must still be one of the supported architectures.
+    code that comes with the model; it must still be one of the supported architectures. `reading`: how to read a single
+    output, as a "probability" (its sigmoid) or as a "value"; by default as the configuration says.
     """
     _check_arguments(name, revision, trust_remote_code)
     if name is None:
-        return load_default(DEFAULT, dtype=dtype, references=references, heads=heads)
+        return replace(load_default(DEFAULT, dtype=dtype, references=references, heads=heads), reading=reading)
     # Read these first, before a long download.
     library = read_references(references) if isinstance(references, str | Path) else references
     mask = read_heads(heads) if isinstance(heads, str | Path) else heads
@@ -88,7 +91,7 @@ def load(
         first = head.what.partition(" with ")[0].rstrip(",")
         raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as {first} first")
     commit = getattr(model.config, "_commit_hash", None)
-    return Subject(model.eval(), processor, name=str(name), revision=commit or "", references=library, heads=mask)
+    return Subject(model.eval(), processor, str(name), commit or "", references=library, heads=mask, reading=reading)
 
 
 def _check_arguments(name: Any, revision: str | None, trust_remote_code: Any) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float
@@ -25,6 +25,7 @@ from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows
 from whichtoken.models.fingerprint import fingerprint
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.twin import make_twin
+from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
@@ -46,6 +47,7 @@ class Subject:
     max_tokens: int | None = None  # a limit lower than the model's own
     references: ReferenceLibrary | None = None  # for methods that contrast with reference texts
     heads: HeadMask | None = None  # for methods that propagate relevance through chosen heads only
+    reading: Reading | None = None  # of a single output: its sigmoid, or the value itself; None: by the configuration
     origin: Any = field(default=None, repr=False)  # for a twin: the user's model
 
     def __post_init__(self) -> None:
@@ -53,6 +55,7 @@ class Subject:
         if self.origin is not None:
             return  # the other checks were made for the original subject
         check_values(self.model)
+        self._check_reading()
         if self.architecture.reads == "tokens":
             self._check_tokenizer()
         if self.references is not None:
@@ -64,6 +67,16 @@ class Subject:
     def tokenizer(self) -> Any:
         """The processor, if the model reads texts."""
         return self.processor
+
+    def _check_reading(self) -> None:
+        if self.reading not in (None, *get_args(Reading)):
+            raise BadSetting("reading", self.reading, "None, 'probability' or 'value'")
+        if self.reading is not None and not (self.head.pools and self.model.config.num_labels == 1):
+            raise BadSetting(
+                "reading",
+                self.reading,
+                f"None: only a single output can be read in two ways, and {self.title} has another head",
+            )
 
     def _check_tokenizer(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):

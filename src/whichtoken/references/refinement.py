@@ -73,7 +73,8 @@ def _select_survivors(
     lost = (p[:, :1] - p[:, 1:]).view(deleted.shape[:3]) * counted[:, None]
     drops = lost.sum(-1) / counted.sum(-1, keepdim=True).clamp(min=1)
     threshold = _threshold(drops, real, how.threshold)
-    slack = _rounding(maps)  # a drop that misses the threshold only by rounding counts as reaching it
+    # A drop that misses the threshold only by rounding counts as reaching it; predicted values may be large.
+    slack = _rounding(maps) * p.abs().amax(-1, keepdim=True).clamp(min=1)
     reached = (drops >= threshold[:, None] - slack) & real
     fell_back = ~reached.any(-1)
     best = drops.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)

@@ -26,7 +26,8 @@ COLOURS: tuple[Colour, ...] = (
 )
 MARKERS = "os^DvPX<>*phd"  # 13 is coprime to 6 colours, so 78 lines get distinct pairs
 GREYS: tuple[Colour, ...] = ((90, 90, 90), (140, 140, 140))
-QUANTITIES = {"aopc": "mean drop of the probability", "log-odds": "mean of ln(p / p0)"}
+QUANTITIES = {"aopc": "mean drop of the {}", "log-odds": "mean of ln(p / p0)"}
+READINGS = {"probability": "probability", "value": "predicted value"}
 ORDERS = {"morf": "MoRF", "lerf": "LeRF"}
 LONGEST = 36  # maximum length of a name
 
@@ -76,6 +77,8 @@ def curves_figure(table: BenchTable) -> Any:
         axes = grid[heights.index(kind)][orders.index(trend.order)]
         axes.set_visible(True)
         _draw_trend(axes, trend, strokes)
+        quantity = QUANTITIES.get(trend.metric, trend.metric).replace("{}", READINGS[table.reading])
+        axes.set_ylabel(visible(quantity), fontsize=8, parse_math=False)
         axes.set_title(_title(trend, table), loc="left", fontsize=10, parse_math=False)
     _legend(
         figure, [line for line in table.lines if any(line.method in trend.means for trend in table.trends)], strokes
@@ -131,7 +134,6 @@ def _draw_trend(axes: Any, trend: Trend, strokes: dict[str, Stroke]) -> None:
             axes.plot(percent, trend.means[method], **_line_style(stroke))
     axes.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     axes.set_xlabel("% of tokens removed", fontsize=8)
-    axes.set_ylabel(visible(QUANTITIES.get(trend.metric, trend.metric)), fontsize=8, parse_math=False)
     _plain(axes)
 
 

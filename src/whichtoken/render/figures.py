@@ -16,11 +16,14 @@ from whichtoken.render.palette import AGAINST, FOR, NEUTRAL, Colour, ink, ink_on
 from whichtoken.render.pictures import overlay, plain, to_image
 from whichtoken.render.rows import (
     IMAGES_IN_FIGURE,
+    Effects,
     Level,
     Look,
     Panel,
     Results,
     ScoreRow,
+    effects_of,
+    format_output,
     group_results,
     layer_map,
     notes_of,
@@ -60,8 +63,9 @@ def _plot_panel(results: Results, path: str | Path, look: Look) -> Path:
         raise UsageError(f"a figure shows one text, but these results have {len(drawn)}; choose one: results[0]")
     panel = drawn[0]
     rows = [*panel.rows, *panel.differences]
-    title = "\n".join([f"{panel.label}  {panel.probability:.1%}", *panel.notes])
-    return _save(rows, title, path, line_before_last=False)
+    where = check_figure_path(path)
+    title = "\n".join([panel.head, *panel.notes])
+    return save_figure(_heat_map(rows, title, effects_of({panel.reading})), where)
 
 
 def _overlays(drawn: Sequence[Panel], look: Look) -> Any:
@@ -81,7 +85,7 @@ def _overlays(drawn: Sequence[Panel], look: Look) -> Any:
             axes.imshow(np.asarray(image), interpolation="nearest")
             axes.set_title(title, loc="left", fontsize=8, parse_math=False)
     bar = figure.colorbar(_scale(), ax=list(grid.flat), pad=0.02, fraction=0.03, aspect=30, ticks=(-1, 0, 1))
-    bar.ax.set_yticklabels(["opposes", "", "supports"])
+    _name_ends(bar, effects_of({panel.reading for panel in drawn}))
     bar.outline.set_visible(False)
     if any(row.tuned_on_deletion for panel in drawn for row in panel.rows):
         figure.text(0.01, -0.02, "* tuned on the deletion curve", fontsize=7)
@@ -92,7 +96,7 @@ def _line(panel: Panel) -> list[tuple[str, ScoreRow | None]]:
     """Return titles with their rows of scores; None: the image itself."""
     layers = [(f"{by_layer.name}, {row.name}", row) for by_layer in panel.layers for row in by_layer.rows]
     rows = [(_name(row), row) for row in (*panel.rows, *panel.differences)]
-    return [(f"{panel.label}  {panel.probability:.1%}", None), *rows, *layers]
+    return [(panel.head, None), *rows, *layers]
 
 
 def layers(attribution: Attribution, path: str | Path, *, level: Level = "word") -> Path:
@@ -100,8 +104,10 @@ def layers(attribution: Attribution, path: str | Path, *, level: Level = "word")
     by_layer = layer_map(attribution.method, attribution, level)
     if attribution.picture is not None:
         return _plot_panel(attribution, path, Look())
-    title = "\n".join([f"{by_layer.name}: {attribution.label}  {attribution.probability:.1%}", *notes_of(attribution)])
-    return _save(by_layer.rows, title, path, line_before_last=True)
+    where, effects = check_figure_path(path), effects_of({attribution.reading})
+    head = f"{by_layer.name}: {attribution.label}  {format_output(attribution)}"
+    title = "\n".join([head, *notes_of(attribution)])
+    return save_figure(_heat_map(by_layer.rows, title, effects, line_before_last=True), where)
 
 
 def heads(mask: HeadMask, path: str | Path) -> Path:
@@ -110,11 +116,6 @@ def heads(mask: HeadMask, path: str | Path) -> Path:
         raise UsageError(f"a {type(mask).__name__} is not a head mask; use wt.heads.build or wt.heads.load")
     where = check_figure_path(path)
     return save_figure(_head_squares(mask), where)
-
-
-def _save(rows: Sequence[ScoreRow], title: str, path: str | Path, line_before_last: bool) -> Path:
-    where = check_figure_path(path)
-    return save_figure(_heat_map(rows, title, line_before_last), where)
 
 
 def check_figure_path(path: str | Path) -> Path:
@@ -202,7 +203,11 @@ def rgb_of(colour: Colour) -> tuple[float, ...]:
     return tuple(part / 255 for part in colour)
 
 
-def _heat_map(rows: Sequence[ScoreRow], title: str, line_before_last: bool) -> Any:
+def _name_ends(bar: Any, effects: Effects) -> None:
+    bar.ax.set_yticklabels([effects.below, "", effects.above])
+
+
+def _heat_map(rows: Sequence[ScoreRow], title: str, effects: Effects, line_before_last: bool = False) -> Any:
     words = [cell.text for cell in rows[0].cells]
     figure = empty_figure(1.6 + 0.45 * len(words), 1.3 + 0.34 * len(rows))
     shares = [[cell.share for cell in row.cells] for row in rows]
@@ -222,7 +227,7 @@ def _heat_map(rows: Sequence[ScoreRow], title: str, line_before_last: bool) -> A
                 colour = rgb_of(ink(step_of(share)))
                 axes.text(x, y, f"{share:+.1f}", ha="center", va="center", fontsize=7, color=colour)
     bar = figure.colorbar(image, ax=axes, pad=0.02, ticks=(-1, 0, 1))
-    bar.ax.set_yticklabels(["opposes", "", "supports"])
+    _name_ends(bar, effects)
     bar.outline.set_visible(False)
     if any(row.tuned_on_deletion for row in rows):
         figure.text(0.01, -0.02, "* tuned on the deletion curve", fontsize=7)

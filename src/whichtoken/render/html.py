@@ -13,7 +13,7 @@ from typing import Any
 from whichtoken.atomic_write import write_whole
 from whichtoken.render.palette import STEPS, ink, shade, step_of
 from whichtoken.render.pictures import overlay_png, plain_png
-from whichtoken.render.rows import Level, Look, Results, panels, visible
+from whichtoken.render.rows import Level, Look, Results, effects_of, format_value, panels, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -48,7 +48,12 @@ def fragment(results: Results) -> str:
 
 def _render(template: str, results: Results, look: Look) -> str:
     chosen = environment().get_template(template)
-    return str(chosen.render(panels=panels(results, look), look=look, style=style_sheet()))
+    shown = panels(results, look)
+    return str(
+        chosen.render(
+            panels=shown, effects=effects_of({panel.reading for panel in shown}), look=look, style=style_sheet()
+        )
+    )
 
 
 def class_of(share: float) -> str:
@@ -93,6 +98,7 @@ def environment() -> Any:
     jinja.filters["own_style"] = Markup  # only for whichtoken's own style sheets
     jinja.filters["own_script"] = Markup  # only for whichtoken's own scripts
     jinja.filters["visible"] = visible
+    jinja.filters["value"] = format_value
     jinja.filters["hash"] = _hash
     jinja.filters["overlay"] = overlay_png
     jinja.filters["plain"] = plain_png

@@ -2,7 +2,7 @@
 
 from whichtoken.errors import UsageError
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
-from whichtoken.render.rows import Level, Look, Panel, Results, ScoreRow, panels
+from whichtoken.render.rows import Level, Look, Panel, Results, ScoreRow, format_output, panels
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -46,8 +46,7 @@ def escape(text: str) -> str:
 
 
 def _panel(panel: Panel, numbers: bool) -> str:
-    share = f"{panel.probability:.1%}"
-    head = rf"\noindent\textbf{{{escape(panel.label)}}} ({escape(share)})"
+    head = rf"\noindent\textbf{{{escape(panel.label)}}} ({escape(format_output(panel))})"
     rows = [*panel.rows, *panel.differences]
     names = [escape(row.name) + ("*" if row.tuned_on_deletion else "") for row in rows]
     words = [rf"\raggedright\arraybackslash {_words(row, numbers)}" for row in rows]

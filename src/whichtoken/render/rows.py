@@ -3,12 +3,12 @@
 Scores become shares of the strongest and texts become safe to print; nothing is drawn here. No torch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from whichtoken.errors import BadSetting, UsageError
-from whichtoken.records import Attribution, How, Picture
+from whichtoken.records import Attribution, How, Picture, Reading
 from whichtoken.words import words_of
 
 Level = Literal["word", "token"]
@@ -62,9 +62,10 @@ class ScoreRow:
     unit: str = ""  # of the scores, if they are not the method's own
     picture: Picture | None = None  # the image whose patches the cells are, row by row
     fine: tuple[tuple[float, ...], ...] = ()  # shares of the pixels, if the method scores pixels
+    nothing: str = "nothing supports it"  # shown if no cell does
 
     def strongest(self, count: int = 3) -> tuple[ScoreCell, ...]:
-        """Return the cells that support the label most, strongest first."""
+        """Return the cells that support the label, or raise the value, most, strongest first."""
         ranked = sorted(self.cells, key=lambda cell: -cell.score)
         return tuple(cell for cell in ranked if cell.score > 0)[:count]
 
@@ -82,13 +83,47 @@ class Panel:
     """One text or image and everything that is shown about it."""
 
     label: str
-    probability: float
+    probability: float | None
     model: str
     rows: tuple[ScoreRow, ...]
     differences: tuple[ScoreRow, ...]
     layers: tuple[LayerMap, ...]
     notes: tuple[str, ...]
     picture: Picture | None = None
+    value: float | None = None  # if the model predicts a value and no probability
+
+    @property
+    def head(self) -> str:
+        return f"{self.label}  {format_output(self)}"
+
+    @property
+    def reading(self) -> Reading:
+        return "probability" if self.value is None else "value"
+
+
+def format_output(shown: Panel | Attribution) -> str:
+    """Return the probability as a percentage, or the predicted value as a number."""
+    return f"{shown.probability:.1%}" if shown.value is None else format_value(shown.value)
+
+
+def format_value(value: float) -> str:
+    """Return a number with four significant digits; large ones keep all digits before the point."""
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What scores below and above 0 mean, for legends."""
+
+    below: str = "opposes"
+    above: str = "supports"
+    what: str = "the label"
+
+
+def effects_of(readings: Set[Reading]) -> Effects:
+    if readings == {"value"}:
+        return Effects("lowers", "raises", "the value")
+    return Effects("opposes or lowers", "supports or raises", "the label or value") if len(readings) > 1 else Effects()
 
 
 def panels(results: Results, look: Look) -> list[Panel]:
@@ -151,6 +186,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         layers,
         notes_of(first),
         first.picture,
+        first.value,
     )
 
 
@@ -163,6 +199,7 @@ def _row(name: str, attribution: Attribution, look: Look) -> ScoreRow:
         look.remarks.get(name, ""),
         picture=attribution.picture,
         fine=() if attribution.picture is None else _fine(attribution.picture.pixels),
+        nothing=f"nothing {'supports' if attribution.value is None else 'raises'} it",
     )
 
 
@@ -230,7 +267,9 @@ def difference(first: ScoreRow, other: ScoreRow) -> ScoreRow:
     differences = tuple(ScoreCell(cell.text, share, share, cell.before) for cell, share in pairs)
     tuned = first.tuned_on_deletion or other.tuned_on_deletion
     name, about = f"{first.name} {MINUS} {other.name}", "difference of the shares of the strongest"
-    return ScoreRow(name, differences, about, tuned, unit="difference of shares", picture=first.picture)
+    return ScoreRow(
+        name, differences, about, tuned, unit="difference of shares", picture=first.picture, nothing=first.nothing
+    )
 
 
 def layer_map(name: str, attribution: Attribution, level: Level) -> LayerMap:

@@ -12,9 +12,20 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from whichtoken.records import Reading
 from whichtoken.render import bench_table, head_kinds
 from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
-from whichtoken.render.rows import Look, Panel, Results, ScoreRow, panels, visible
+from whichtoken.render.rows import (
+    Effects,
+    Look,
+    Panel,
+    Results,
+    ScoreRow,
+    effects_of,
+    format_output,
+    panels,
+    visible,
+)
 from whichtoken.tables import BenchTable
 
 if TYPE_CHECKING:  # the package imports numpy, which would slow down `whichtoken --help`
@@ -27,18 +38,19 @@ LONGEST_NAME = 36  # of a method in a benchmark table
 
 def print_each(console: Console, results: Iterable[Results], look: Look) -> None:
     """Print each result as it arrives, then the legend."""
-    tuned, count = False, 0
+    tuned, readings = False, set[Reading]()
     for result in results:
         for panel in panels(result, look):
             console.print(panel_view(panel, _needs_numbers(console, look)), soft_wrap=False)
             console.print()
-            tuned, count = tuned or any(row.tuned_on_deletion for row in panel.rows), count + 1
-    if count:
-        console.print(legend_view(console, tuned))
+            tuned = tuned or any(row.tuned_on_deletion for row in panel.rows)
+            readings.add(panel.reading)
+    if readings:
+        console.print(legend_view(console, tuned, effects_of(readings)))
 
 
 def panel_view(panel: Panel, numbers: bool) -> RenderableType:
-    head = Text.assemble((panel.label, "bold"), f"  {panel.probability:.1%}", (f"  ({panel.model})", "dim"))
+    head = Text.assemble((panel.label, "bold"), f"  {format_output(panel)}", (f"  ({panel.model})", "dim"))
     if panel.picture is not None:
         return image_view(head, panel, numbers)
     parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, side_of)]
@@ -70,7 +82,7 @@ def _grid_view(row: ScoreRow, numbers: bool, beside: Text) -> RenderableType:
 def _beside(row: ScoreRow) -> Text:
     """Return the remark, or the strongest patch; short, because grids stand side by side."""
     best = "".join(f"most: {cell.text}" for cell in row.strongest(1))
-    return Text(row.remark) if row.remark else Text(row.unit or best or "nothing supports it", style="dim")
+    return Text(row.remark) if row.remark else Text(row.unit or best or row.nothing, style="dim")
 
 
 def _patch(share: float, numbers: bool) -> tuple[str, Style]:
@@ -80,13 +92,14 @@ def _patch(share: float, numbers: bool) -> tuple[str, Style]:
     return ("  ", style_of(share)) if step_of(share) else ("\N{MIDDLE DOT} ", Style(dim=True))
 
 
-def legend_view(console: Console, tuned: bool) -> RenderableType:
+def legend_view(console: Console, tuned: bool, effects: Effects) -> RenderableType:
     parts: list[RenderableType] = []
+    below, above, what = effects.below, effects.above, effects.what
     if console.color_system and not console.no_color:
         scale = Text.assemble(*((f"{share:+.1f} ", style_of(share)) for share in (-1.0, -0.5, 0.0, 0.5, 1.0)))
-        parts.append(Text.assemble("opposes the label ", scale, " supports it; shares of the strongest in the row"))
+        parts.append(Text.assemble(f"{below} {what} ", scale, f" {above} it; shares of the strongest in the row"))
     else:
-        parts.append(Text("+ supports the label, - opposes it; shares of the strongest in the row"))
+        parts.append(Text(f"+ {above} {what}, - {below} it; shares of the strongest in the row"))
     if tuned:
         parts.append(Text(f"{TUNED} tuned on the deletion curve: its deletion scores flatter it", style="dim"))
     return Group(*parts)
@@ -188,7 +201,7 @@ def _ground(kind: head_kinds.Kind) -> Style:
 def side_of(row: ScoreRow) -> Text:
     """Return the text beside a row: its remark, or its strongest words."""
     top = ", ".join(f"{cell.text} {cell.share:+.2f}" for cell in row.strongest())
-    return Text(row.remark) if row.remark else Text(top or "nothing supports it", style="dim")
+    return Text(row.remark) if row.remark else Text(top or row.nothing, style="dim")
 
 
 def name_of(row: ScoreRow) -> Text:

@@ -22,7 +22,7 @@ from whichtoken.core.perturb import Perturbation
 from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Method
-from whichtoken.errors import BadInput, BadSetting
+from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import LogitCache, Subject
 from whichtoken.records import Attribution
 from whichtoken.targets import label_index
@@ -113,6 +113,8 @@ def degrade_images(
     """
     pixel_plans = list(plans)
     _check_subject(subject)
+    if link_of(subject) is Link.VALUE:
+        raise UsageError(f"{subject.title} predicts a value, and these curves are of classes; use wt.degrade")
     subject = subject.with_twin()
     images = _check_images(subject, pixels, maps, pixel_plans, labels, black)
     link, measured = link_of(subject), dict[tuple[int, str], list[tuple[list[bool], list[float]]]]()
@@ -166,7 +168,7 @@ def _measure_levels(
     predicted = logits.argmax(1)
     correct = int(predicted[0]) if label is None else label
     explained = correct if of == "label" else int(predicted[0])
-    return (predicted == correct).tolist(), link.probabilities(logits)[:, explained].tolist()
+    return (predicted == correct).tolist(), link.apply(logits)[:, explained].tolist()
 
 
 def _curves(

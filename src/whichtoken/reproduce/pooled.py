@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.bench.metrics import DOWN, ORDER_WORDS, UP, BenchMetric, Columns
+from whichtoken.bench.metrics import DOWN, ORDER_WORDS, UP, BenchMetric, Columns, is_measurable
 from whichtoken.bench.results import InputResult
 from whichtoken.bench.stats import RESAMPLES, SEED
 from whichtoken.bench.table import mean_curves_of
@@ -32,7 +32,7 @@ class PooledAuc(BenchMetric):
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
         for plan in mean_curves_of(inputs):
-            for metric in STEPS:
+            for metric in (step for step in STEPS if is_measurable(step, inputs[0].reading)):
                 yield _column(name, inputs, plan, metric)
 
 

@@ -80,7 +80,13 @@ register_grid("ninths", Ninths())
 register_metric(
     "absolute-aopc",
     CurveMetric(
-        "AOPC", "mean absolute change of the probability over the steps", UP, absolute_aopc, steps="aopc", absolute=True
+        "AOPC",
+        "mean absolute change of the probability over the steps",
+        UP,
+        absolute_aopc,
+        steps="aopc",
+        absolute=True,
+        about_values="mean absolute change of the predicted value over the steps",
     ),
 )
 register_metric("positions-kendall", PositionsBetweenClasses())

@@ -9,13 +9,25 @@ from torch import Tensor
 
 from whichtoken.core.objectives import ClassObjective, Link, Objective
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, batches, window_row
-from whichtoken.records import Attribution
+from whichtoken.records import Attribution, Reading
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, label_index, label_of
 from whichtoken.tasks import texts
-from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Scored, ScoredPiece, Task, Unit
+from whichtoken.tasks.task import (
+    BenchInput,
+    Gold,
+    Opened,
+    Piece,
+    Reason,
+    Scored,
+    ScoredPiece,
+    Task,
+    Unit,
+    missing_library,
+)
 
 READOUTS = {
     "first": "the first token",
@@ -24,6 +36,7 @@ READOUTS = {
     "first two": "the first two tokens",
     "first and patches": "the first token and the mean of the patches",
 }
+NO_CLASSES = "references are texts with a low probability of a class, and this model predicts a value"
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,15 @@ class Classification(Task):
     bench_long: ClassVar[LongTexts | None] = "truncate"
 
     def target(self, target: Any) -> Any:
-        return class_target(target, self.subject.labels)
+        return class_target(target, self.subject)
+
+    def can_run(self, method: Method) -> Reason | None:
+        if self.reading() == "value" and Ask.REFERENCES in method.needs.asks:
+            return Reason(f"its {NO_CLASSES}")
+        return missing_library(self.subject, method)
+
+    def reading(self) -> Reading:
+        return reading_of(self.subject)
 
     def check_long(self, long: str | None) -> None:
         texts.check_long(long)
@@ -62,7 +83,7 @@ class Classification(Task):
         link, sums = link_of(self.subject), dict[int, Tensor]()
         for group in batches([len(piece.row) for piece in pieces], self.subject.fits):
             logits = self.subject.logits(self.subject.batch([pieces[i].row for i in group]))
-            for i, probabilities in zip(group, link.probabilities(logits), strict=True):
+            for i, probabilities in zip(group, link.apply(logits), strict=True):
                 sums[pieces[i].index] = sums.get(pieces[i].index, 0) + probabilities
         return {index: int(total.argmax()) for index, total in sums.items()}
 
@@ -79,13 +100,13 @@ class Classification(Task):
             scores=merged.scores,
             target=parts[0].target,
             label=label_of(parts[0].target, self.subject.labels),  # type: ignore[arg-type]  # of classes
-            probability=sum(part.probability for part in parts) / len(parts),
             n_cut=document.n_cut,
             n_windows=len(parts),
             details=merged.details,
             layers=merged.layers,
             seconds=merged.seconds,
             evaluations=merged.evaluations,
+            **output_fields(self.subject, sum(part.probability for part in parts) / len(parts)),
             **texts.token_fields(document, positions),
             **origin,
         )
@@ -110,18 +131,23 @@ class Classification(Task):
             yield BenchInput(example.texts, example.label, example.where)
 
     def reference_rule(self, rule: str) -> str:
+        if self.reading() == "value":
+            raise UsageError(f"{self.subject.title}: {NO_CLASSES}; use methods without references")
         return rule
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
-        return link_of(self.subject).probabilities(logits)
+        return link_of(self.subject).apply(logits)
 
     def facts(self) -> list[tuple[str, str]]:
         cut = "longer ones are truncated, or explained in windows (--long window)"
         return [("longest text", f"{self.subject.limit} tokens; {cut}"), *class_facts(self.subject)]
 
 
-def class_target(target: Any, labels: Sequence[str]) -> Predicted | Class | Contrast:
+def class_target(target: Any, subject: Subject) -> Predicted | Class | Contrast:
     """Convert the short forms that `explain(target=...)` accepts; BadSetting for a target that is not of classes."""
+    labels = subject.labels
+    if link_of(subject) is Link.VALUE:
+        _check_output(target, subject)
     if target is None or isinstance(target, Predicted):
         return Predicted()
     if isinstance(target, Span):
@@ -132,6 +158,19 @@ def class_target(target: Any, labels: Sequence[str]) -> Predicted | Class | Cont
             raise BadSetting("target", target, "a contrast of two different labels")
         return Contrast(*pair)
     return Class(label_index(target.label if isinstance(target, Class) else target, labels))
+
+
+def _check_output(target: Any, subject: Subject) -> None:
+    """Raise BadSetting unless the target is one output of a regression model; None stands for the only one."""
+    labels, many = subject.labels, len(subject.labels) > 1
+    if isinstance(target, Contrast):
+        predicts = "values, which are not alternatives" if many else "a value"
+        raise BadSetting("target", target, f"one output: {subject.title} predicts {predicts}")
+    if many and (target is None or isinstance(target, Predicted)):
+        listed = ", ".join(f"{i} {label}" for i, label in enumerate(labels))
+        raise BadSetting(
+            "target", None, f"one output of {subject.title}, which predicts {len(labels)} values: {listed}"
+        )
 
 
 def class_gold(subject: Subject, example: BenchInput) -> Gold:
@@ -154,23 +193,62 @@ def objective_of(subject: Subject, target: Target) -> ClassObjective:
     """Return the objective of a record's target."""
     if isinstance(target, Span):
         raise UsageError(f"this attribution explains an answer, but {subject.title} predicts classes")
-    goal = class_target(target, subject.labels)
+    goal = class_target(target, subject)
     return class_objective(subject, [goal], torch.zeros(1, len(subject.labels), device=subject.device))
 
 
 def link_of(subject: Subject) -> Link:
-    """Return sigmoid for single-logit and multi-label heads, whose labels are independent, else softmax."""
+    """Return how the head's outputs are read: as values if it is a regression head, as independent probabilities if it
+    has a single output or several labels at once, else as probabilities that sum to 1.
+    """
+    return _link_and_reason(subject)[0]
+
+
+def _link_and_reason(subject: Subject) -> tuple[Link, str]:
+    """Return the link, and for regression and single outputs the reason: `reading`, the configuration or the default.
+
+    The rules are those of transformers' pipeline and, for single outputs, of sentence-transformers' CrossEncoder.
+    """
     config = subject.model.config
-    independent = config.num_labels == 1 or config.problem_type == "multi_label_classification"
-    return Link.SIGMOID if independent else Link.SOFTMAX
+    if subject.reading is not None:
+        return (Link.VALUE if subject.reading == "value" else Link.SIGMOID), "as requested"
+    if config.problem_type == "regression":
+        return Link.VALUE, "because its problem type is regression"
+    activation = _activation(config) if config.problem_type is None and config.num_labels == 1 else ""
+    if activation and activation != "Sigmoid":
+        return Link.VALUE, f"because it is a cross-encoder with the activation {activation}"
+    if config.num_labels == 1:
+        return Link.SIGMOID, "by default; --reading value explains the logit itself"
+    return (Link.SIGMOID if config.problem_type == "multi_label_classification" else Link.SOFTMAX), ""
+
+
+def _activation(config: Any) -> str:
+    """Return the activation that CrossEncoder wrote into a configuration; before its version 4, under another name."""
+    stored = getattr(config, "sentence_transformers", None) or {}
+    path = stored.get("activation_fn") or getattr(config, "sbert_ce_default_activation_function", None) or ""
+    return str(path).rpartition(".")[2]
+
+
+def reading_of(subject: Subject) -> Reading:
+    return "value" if link_of(subject) is Link.VALUE else "probability"
+
+
+def output_fields(subject: Subject, output: float) -> dict[str, Any]:
+    """Return the fields of a record for what the model predicts."""
+    if reading_of(subject) == "value":
+        return {"probability": None, "value": output}
+    return {"probability": output}
 
 
 def class_facts(subject: Subject) -> list[tuple[str, str]]:
-    return [
-        ("labels", ", ".join(f"{i} {label}" for i, label in enumerate(subject.labels))),
-        ("probabilities", f"{link_of(subject).value} of the logits"),
-        ("head reads", READOUTS[subject.architecture.readout(subject.model).value]),
-    ]
+    link, reason = _link_and_reason(subject)
+    listed = ", ".join(f"{i} {label}" for i, label in enumerate(subject.labels))
+    if link is Link.VALUE:
+        read = [("outputs", listed), ("reading", f"the value itself, {reason}")]
+    else:
+        logits = f"the logit, {reason}" if reason else "the logits"
+        read = [("labels", listed), ("probabilities", f"{link.value} of {logits}")]
+    return [*read, ("head reads", READOUTS[subject.architecture.readout(subject.model).value])]
 
 
 def _merge_windows(document: Document, parts: Sequence[Scored]) -> Scored:

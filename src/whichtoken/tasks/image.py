@@ -18,9 +18,17 @@ from whichtoken.errors import NotFinite, UsageError
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.architectures import PREFIXES
 from whichtoken.models.images import Prepared, black, check_images, decode_png, encode_png, prepare, to_display
-from whichtoken.records import Attribution, Picture
+from whichtoken.records import Attribution, Picture, Reading
 from whichtoken.targets import Part, label_of
-from whichtoken.tasks.classify import class_facts, class_gold, class_objective, class_target, objective_of
+from whichtoken.tasks.classify import (
+    class_facts,
+    class_gold,
+    class_objective,
+    class_target,
+    objective_of,
+    output_fields,
+    reading_of,
+)
 from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit, missing_gradient
 from whichtoken.vision.maps import pixel_map
 from whichtoken.vision.pixels import round_scores
@@ -50,7 +58,10 @@ class ImageClassification(Task):
     protocol: ClassVar[Mapping[str, Any]] = {"perturbations": ("black",), "min_tokens": 1}
 
     def target(self, target: Any) -> Any:
-        return class_target(target, self.subject.labels)
+        return class_target(target, self.subject)
+
+    def reading(self) -> Reading:
+        return reading_of(self.subject)
 
     def inputs(self, inputs: object) -> Iterable[Any]:
         return check_images(inputs)
@@ -91,7 +102,6 @@ class ImageClassification(Task):
             scores=scored.scores,
             target=part.target,
             label=label_of(part.target, self.subject.labels),  # type: ignore[arg-type]  # of classes
-            probability=part.probability,
             n_cut=0,
             n_windows=1,
             details=scored.details,
@@ -99,6 +109,7 @@ class ImageClassification(Task):
             seconds=scored.seconds,
             evaluations=scored.evaluations,
             picture=replace(_picture(self.subject, document, image.grid), pixels=pixel_scores),
+            **output_fields(self.subject, part.probability),
             **origin,
         )
 

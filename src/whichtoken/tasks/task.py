@@ -19,7 +19,7 @@ from whichtoken.core.trace import Ask, Method
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UnsupportedModel, UsageError, WhichTokenError
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.quantised import FIX
-from whichtoken.records import Attribution
+from whichtoken.records import Attribution, Reading
 from whichtoken.targets import Part, Target
 
 ENTRY_POINTS = "whichtoken.tasks"
@@ -52,7 +52,7 @@ class ScoredPiece:
 
     piece: Piece
     target: Target
-    probability: float
+    probability: float  # or the predicted value, if that is the task's reading
     scored: Mapping[str, Scored]
 
 
@@ -216,6 +216,10 @@ class Task(Protocol):
     def check_references(self, texts: Sequence[tuple[str, ...]]) -> None:
         """Raise BadInput if these texts cannot be references."""
         return
+
+    def reading(self) -> Reading:
+        """Return what the model's output is read as; it is tracked while parts are removed."""
+        return "probability"
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """Return the probability of each class (question answering has only one): batch label."""
