@@ -51,8 +51,10 @@ def main() -> None:
 
 def open_model(folder: Path, texts: Sequence[str], conllu: Path) -> wt.Subject:
     torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    subject = wt.Subject(model, AutoTokenizer.from_pretrained(folder), name=folder.name)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False
+    ).eval()
+    subject = wt.Subject(model, AutoTokenizer.from_pretrained(folder, trust_remote_code=False), name=folder.name)
     sentences = list(islice(wt.heads.read_conllu(conllu), SENTENCES))
     subject = subject.with_heads(wt.heads.build(subject, sentences))
     return subject.with_references(wt.references.build(subject, texts))

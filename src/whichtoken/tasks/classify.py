@@ -26,7 +26,6 @@ from whichtoken.tasks.task import (
     ScoredPiece,
     Task,
     Unit,
-    missing_library,
 )
 
 READOUTS = {
@@ -56,7 +55,7 @@ class Classification(Task):
     def can_run(self, method: Method) -> Reason | None:
         if self.reading() == "value" and Ask.REFERENCES in method.needs.asks:
             return Reason(f"its {NO_CLASSES}")
-        return missing_library(self.subject, method)
+        return super().can_run(method)
 
     def reading(self) -> Reading:
         return reading_of(self.subject)
