@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -550,9 +551,9 @@ def test_a_part_is_taken_over_only_as_it_was_saved(subject_of: SubjectOf, tmp_pa
         with pytest.raises(BadArtifact, match=fix):
             again()
         path.write_text(rehashed(changed), encoding="utf-8")
-        with pytest.raises(BadArtifact, match=message):
+        with pytest.raises(BadArtifact) as caught:
             again()
-            raise AssertionError(name)
+        assert re.search(message, str(caught.value)), name
     for zero in (0, 0.0):  # a possible value, which only the hash tells
         changed = json.loads(json.dumps(saved))
         changed["inputs"][1]["methods"]["gae"]["curves"][0][4] = zero
@@ -624,7 +625,7 @@ def test_a_table_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ({"agreement": replace(agreement, tau=((1.0,),))}, "expected 2 rows of 2"),
         ({"agreement": replace(agreement, tau=((1.0, 2.0), (2.0, 1.0)))}, "agreement is 2.0; expected -1 to 1"),
     ):
-        changed: BenchTable = replace(good, **change)  # type: ignore[arg-type]
+        changed: BenchTable = replace(good, **change)
         (tmp_path / "table.json").write_text(files.table_json(changed), encoding="utf-8")
         with pytest.raises(BadArtifact, match=rf"table\.json is not a benchmark table: .*{message}"):
             read_table(tmp_path)
