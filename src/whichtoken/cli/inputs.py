@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.data.examples import check_texts, decode_lines, read_examples
+from whichtoken.decode import check_plain
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.reading import reading
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,14 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise BadSetting("-o", word, "setting=value, such as -o steps=20")
-        try:
-            settings[name.strip()] = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
-        except json.JSONDecodeError:
-            settings[name.strip()] = value
+        with reading(f"-o {word[:40]}", UsageError):
+            try:
+                parsed = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+            except json.JSONDecodeError:
+                parsed = value
+            if isinstance(parsed, dict | list):
+                check_plain(parsed)
+        settings[name.strip()] = parsed
     return settings
 
 
