@@ -26,6 +26,7 @@ LAZY = ("bench", "heads", "metrics", "references")
 # named itself.
 LEVELS = [
     {"errors", "_lazy"},
+    {"reading"},
     {"decode"},
     {"settings", "atomic_write", "words", "data", "targets", "core/__init__", "core/removal_steps"},
     {"records"},
@@ -64,6 +65,7 @@ DOORS = {
 }
 WITHOUT_TORCH = [
     "errors",
+    "reading",
     "decode",
     "settings",
     "words",
