@@ -126,7 +126,9 @@ def damage_parquet(draw: Random, content: bytes) -> bytes:
     data, footer = content[: -8 - length], bytearray(content[-8 - length : -8])
     for _ in range(draw.choice([1, 1, 2, 4])):
         at = draw.randrange(len(footer))
-        huge = draw.choice([b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80\x80\x80\x80\x40"])
+        huge = draw.choice(
+            [b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80\x80\x80\x80\x40"]
+        )
         footer[at : at + 1] = draw.choice([bytes([draw.randrange(256)]), huge, bytes([footer[at] ^ 1]), b""])
         footer = footer or bytearray(b"\0")
     return data + bytes(footer) + len(footer).to_bytes(4, "little") + content[-4:]
@@ -194,7 +196,9 @@ def _damage_list(draw: Random, node: list[Any]) -> list[Any]:
 
 def _nodes(document: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
     yield place, document
-    parts = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    parts = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
     for key, value in parts:
         yield from _nodes(value, (*place, key))
 

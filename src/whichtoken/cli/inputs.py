@@ -9,8 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from whichtoken.data.examples import check_texts, decode_lines, read_examples
+from whichtoken.data.examples import check_texts, read_examples
+from whichtoken.data.files import decode_lines
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.reading import reading
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,13 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise BadSetting("-o", word, "setting=value, such as -o steps=20")
-        try:
-            settings[name.strip()] = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
-        except json.JSONDecodeError:
-            settings[name.strip()] = value
+        with reading(f"-o {word:.40}", UsageError):
+            try:
+                parsed = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+            except json.JSONDecodeError:
+                parsed = value
+            json.dumps(parsed, ensure_ascii=False).encode()  # fails for half of a surrogate pair
+        settings[name.strip()] = parsed
     return settings
 
 
