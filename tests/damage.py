@@ -117,13 +117,19 @@ def damage_cells(delimiter: bytes) -> Damage:
 
 
 def damage_parquet(draw: Random, content: bytes) -> bytes:
-    """Damage the footer, which holds lengths and types, more often than the data."""
-    if draw.random() < 0.3 or len(content) < 12:
-        return damage_bytes(draw, content)
+    """Damage the footer, which holds lengths and types, or the pages of data."""
     length = int.from_bytes(content[-8:-4], "little")
-    if draw.random() < 0.1:
+    kind = draw.randrange(10)
+    if kind == 0:
+        return damage_bytes(draw, content)
+    if kind == 1:
         return content[:-8] + draw.choice(LENGTHS).to_bytes(8, "little")[:4] + content[-4:]
     data, footer = content[: -8 - length], bytearray(content[-8 - length : -8])
+    if kind < 6:  # pages and their headers, with a footer that still fits
+        flipped = bytearray(data)
+        for _ in range(draw.choice([1, 2, 8])):
+            flipped[draw.randrange(4, len(flipped))] ^= 1 << draw.randrange(8)
+        return bytes(flipped) + content[-8 - length :]
     for _ in range(draw.choice([1, 1, 2, 4])):
         at = draw.randrange(len(footer))
         huge = draw.choice(

@@ -251,11 +251,11 @@ def test_parquet_columns_of_other_types_are_refused(columns: dict[str, Any], mes
 def test_parquet_columns_of_one_name_or_a_cut_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     parquet.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
-    with pytest.raises(BadInput, match="x.parquet: two columns have the name 'text'"):
+    with pytest.raises(BadInput, match=r"x.parquet: two columns have the name 'text'"):
         list(read_examples(path))
     parquet.write_table(pa.table({"text": ["a"] * 1000}), path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BadInput, match="x.parquet cannot be read: ") as error:
+    with pytest.raises(BadInput, match=r"x.parquet cannot be read: ") as error:
         list(read_examples(path))
     assert str(error.value).isprintable()
 

@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,6 +64,7 @@ MEGABYTE = 2**20
 PEAK = 200 * MEGABYTE  # that reading a damaged file may need
 ADDRESS_SPACE = 4096 * MEGABYTE  # a stop for what would otherwise take the whole machine
 LONGEST_MESSAGE = 1000
+FINE = ("accepted", "refused")
 TEXTS = ["The film was slow, but the music was touching.", 'a "rare" plot, naïve 電影', "Nobody did sleep."]
 
 
@@ -115,9 +117,13 @@ def make_curves(folder: Path) -> Made:
 
 
 def read_curve(path: Path) -> None:
-    curve = wt.Curve.from_json(path.read_bytes().decode("utf-8", "surrogateescape"))
-    curve.to_json()
-    wt.metrics.aopc(curve)
+    """Read a string, whose errors can name no file."""
+    try:
+        curve = wt.Curve.from_json(path.read_bytes().decode("utf-8", "surrogateescape"))
+        curve.to_json()
+        wt.metrics.aopc(curve)
+    except WhichTokenError as error:
+        raise WhichTokenError(f"{path.name}: {error}") from error
 
 
 def make_references(folder: Path) -> Made:
@@ -150,9 +156,10 @@ def make_heads(folder: Path) -> Made:
 
 
 def make_bench(folder: Path, name: str) -> Made:
-    out = folder / "bench"
+    out = folder / "bench"  # its specification is kept outside, too
     how = wt.bench.protocol(min_tokens=1, metrics=("aopc", "normalised-aopc", "agreement"))
     wt.bench.run(subject(), TEXTS, ["attcat", "random"], protocol=how, out=out)
+    (folder / "requested.json").write_bytes((out / "spec.json").read_bytes())
     path = next(iter(out.glob(name)))
     return Made(path, [path.read_bytes()])
 
@@ -162,8 +169,11 @@ def read_bench_part(path: Path) -> None:
 
 
 def claim_bench(path: Path) -> None:
+    """Resume the benchmark that made the specification."""
+    requested = json.loads((path.parents[1] / "requested.json").read_bytes())
+    sample = {"sample": requested.pop("sample")}
+    Folder(path.parent).claim(requested, sample)
     read_spec(path)
-    Folder(path.parent).claim({"model": "another"}, {})
 
 
 # Readers of what users have
@@ -299,17 +309,11 @@ READERS = [
 _SUBJECT: list[wt.Subject] = []  # made before the fork
 
 
-@dataclass(frozen=True)
-class Finding:
-    reader: str
-    number: int  # of the file
-    problem: str
-
-
-def problem_of(read: Callable[[Path], object], path: Path) -> str | None:
-    """Return what is wrong with how a file is read; None: it was accepted, or refused in one line."""
+def outcome_of(read: Callable[[Path], object], path: Path) -> str:
+    """Return "accepted", "refused" (in one line), or what is wrong with how a file is read."""
     try:
         read(path)
+        return "accepted"
     except WhichTokenError as error:
         message = str(error)
         if len(message) >= LONGEST_MESSAGE:
@@ -318,10 +322,10 @@ def problem_of(read: Callable[[Path], object], path: Path) -> str | None:
             return f"a message with control characters: {message!r}"
         if str(path.name) not in message and str(path.parent) not in message:
             return f"a message without the file: {message}"
-    except BaseException as error:  # noqa: BLE001  # that is what is looked for
+    except BaseException as error:  # what is looked for
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} in {last.filename}:{last.lineno}: {str(error)[:200]!r}"
-    return None
+    return "refused"
 
 
 def high_water() -> int:
@@ -335,41 +339,43 @@ def reset_high_water() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
+def damaged(reader: Reader, made: Made, seed: int, number: int) -> bytes:
+    draw = Random(f"{seed} {reader.name} {number}")
+    return reader.damage(draw, draw.choice(made.contents))
+
+
 def read_damaged(reader: Reader, made: Made, seed: int, numbers: Iterable[int], report: Path) -> None:
     """Read damaged files, and append a line to the report for each: so that a crash names its file, too."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE + _address_space(), resource.RLIM_INFINITY))
     with report.open("a") as lines:
         for number in numbers:
             print(number, file=lines, end=" ", flush=True)
-            draw = Random(f"{seed} {reader.name} {number}")
-            content = reader.damage(draw, draw.choice(made.contents))
+            content = damaged(reader, made, seed, number)
             made.path.write_bytes(content)
             reset_high_water()
             before = high_water()
-            problem = problem_of(reader.read, made.path)
+            outcome = outcome_of(reader.read, made.path)
             used = high_water() - before
-            if problem is None and used > PEAK:
-                problem = f"{used // MEGABYTE} MB of memory for {len(content)} bytes"
-            print(json.dumps(problem), file=lines, flush=True)
+            if used > PEAK:
+                outcome = f"{used // MEGABYTE} MB of memory for {len(content)} bytes; {outcome}"
+            print(json.dumps(outcome), file=lines, flush=True)
 
 
 def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def findings_of(reader: Reader, made: Made, seed: int, files: int, report: Path) -> list[Finding]:
-    """Return what went wrong with the damaged files of one reader, read in child processes."""
-    findings, first = [], 0
-    while first < files:
+def outcomes_of(reader: Reader, made: Made, seed: int, files: int, report: Path) -> list[str]:
+    """Return the outcome of each damaged file; they are read in a child process, and in another one after a crash."""
+    outcomes: list[str] = []
+    while len(outcomes) < files:
         report.write_text("")
-        code = forked(lambda: read_damaged(reader, made, seed, range(first, files), report))  # noqa: B023
-        for line in report.read_text().splitlines():
-            number, _, problem = line.partition(" ")
-            first = int(number) + 1
-            if problem != "null":
-                crash = f"the process ended with {code}"
-                findings.append(Finding(reader.name, int(number), json.loads(problem) if problem else crash))
-    return findings
+        numbers = range(len(outcomes), files)
+        code = forked(partial(read_damaged, reader, made, seed, numbers, report))
+        lines = [line.partition(" ")[2] for line in report.read_text().splitlines()]
+        assert lines, "the child process read nothing"
+        outcomes += [json.loads(outcome) if outcome else f"the process ended with {code}" for outcome in lines]
+    return outcomes
 
 
 @pytest.mark.slow
@@ -379,9 +385,10 @@ def test_damaged_files_are_refused_in_one_line(reader: Reader, tmp_path: Path) -
     made = reader.make(tmp_path)
     for content in made.contents:
         made.path.write_bytes(content)
-        reader.read(made.path)  # a reader that refuses everything would pass the rest
-    findings = findings_of(reader, made, 0, FILES, tmp_path / "report")
-    assert not findings
+        assert outcome_of(reader.read, made.path) == "accepted"
+    outcomes = outcomes_of(reader, made, 0, FILES, tmp_path / "report")
+    assert {number: outcome for number, outcome in enumerate(outcomes) if outcome not in FINE} == {}
+    assert outcomes.count("refused") > FILES / 10  # the damage is real
 
 
 def main() -> None:
@@ -398,19 +405,20 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             made = reader.make(Path(folder))
-            findings = findings_of(reader, made, options.seed, options.files, Path(folder) / "report")
+            outcomes = outcomes_of(reader, made, options.seed, options.files, Path(folder) / "report")
+        findings = [number for number, outcome in enumerate(outcomes) if outcome not in FINE]
         n_files, n_findings = n_files + options.files, n_findings + len(findings)
-        print(f"{reader.name}: {options.files} files, {len(findings)} findings", flush=True)
-        kinds: dict[str, list[Finding]] = {}
-        for finding in findings:
-            kinds.setdefault(re.sub(r"\d+|'.*'", "_", finding.problem)[:120], []).append(finding)
-        for same in kinds.values():
-            print(f"  {len(same)} x, first file {same[0].number}: {same[0].problem}")
+        counts = f"{outcomes.count('accepted')} accepted, {outcomes.count('refused')} refused"
+        print(f"{reader.name}: {options.files} files, {counts}, {len(findings)} findings", flush=True)
+        kinds: dict[str, list[int]] = {}
+        for number in findings:
+            kinds.setdefault(re.sub(r"\d+|'.*'", "_", outcomes[number])[:120], []).append(number)
+        for first, *others in kinds.values():
+            print(f"  {1 + len(others)} x, first file {first}: {outcomes[first]}")
             if options.keep is not None:
                 options.keep.mkdir(parents=True, exist_ok=True)
-                draw = Random(f"{options.seed} {reader.name} {same[0].number}")
-                kept = options.keep / f"{reader.name}-{options.seed}-{same[0].number}-{made.path.name}"
-                kept.write_bytes(reader.damage(draw, draw.choice(made.contents)))
+                kept = options.keep / f"{reader.name}-{options.seed}-{first}-{made.path.name}"
+                kept.write_bytes(damaged(reader, made, options.seed, first))
     print(f"{n_files} files, {n_findings} findings")
     sys.exit(bool(n_findings))
 

@@ -607,6 +607,20 @@ def test_ctrl_c_keeps_the_finished_rows_of_a_file_job(model: str, tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"many.csv", "done.jsonl"}
 
 
+@pytest.mark.parametrize("form", ["terminal", "jsonl", "json"])
+def test_results_reach_the_file_one_by_one(form: str, tmp_path: Path) -> None:
+    """Otherwise a job of many rows would not fit in memory."""
+    sizes = []
+
+    def results() -> Iterator[dict[str, Attribution]]:
+        for _ in range(400):
+            sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+            yield {"attcat": FINE}
+
+    write_results(results(), Sink(form, tmp_path / "x", Look(), 400))
+    assert 0 < sizes[200] < sizes[399]
+
+
 def test_ctrl_c_while_a_row_is_written_waits_until_it_is() -> None:
     progress, written, results = Progress(), [], [{"first": FINE}, {"second": FINE}]
     before = signal.getsignal(signal.SIGINT)

@@ -82,7 +82,7 @@ def _read_names(row: Mapping[str, Any], where: str) -> tuple[InputKey, str]:
 
 def _encode(task: Task, texts: InputKey, where: str) -> Document:
     try:
-        (document,) = task.encode([texts], task.bench_long, 0)
+        document: Document = task.encode([texts], task.bench_long, 0)[0]
         return document
     except WhichTokenError as error:
         error.place = where

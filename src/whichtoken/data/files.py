@@ -40,7 +40,7 @@ def read_file_rows(path: Path) -> Iterator[Row]:
 
 
 def check_file(path: Path) -> None:
-    """Raise BadInput for a folder, and for a pipe or device: reading one may never end, and many files are read twice."""
+    """Raise BadInput for a folder, a pipe or a device: reading one may never end, and many files are read twice."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder; give a file")
     if path.exists() and not path.is_file():
@@ -56,7 +56,7 @@ def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, st
 
 
 def decode_lines(lines: TextIO, name: str) -> Iterator[str]:
-    """Yield lines of a stream opened with errors="surrogateescape"; raise BadInput with the number of an invalid line."""
+    """Yield lines of a stream opened with errors="surrogateescape"; BadInput has the number of an invalid line."""
     for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), ""), 1):
         if len(line) > LONGEST:
             raise BadInput(f"{name}, line {number} has more than {LONGEST:,} characters; is this a text file?")
@@ -71,7 +71,7 @@ def decode_lines(lines: TextIO, name: str) -> Iterator[str]:
 
 
 def check_unicode(parsed: Any, source: str) -> None:
-    """Raise UnicodeEncodeError if parsed JSON contains half of a surrogate pair, which no tokenizer or file can take."""
+    """Raise UnicodeEncodeError if parsed JSON contains half of a surrogate pair, which no tokenizer accepts."""
     if _HALF_OF_A_PAIR.search(source):
         json.dumps(parsed, ensure_ascii=False).encode()
 
@@ -84,7 +84,7 @@ def refuse_repeated(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Raise BadInput if two columns have the same name. Columns without a name cannot be requested, so they may repeat."""
+    """Raise BadInput if two columns have the same name. There may be several without a name: nobody requests them."""
     seen = set[str]()
     for name in names:
         if name and name in seen:
@@ -147,7 +147,7 @@ def _split_quoted(number: int, line: str, lines: Iterator[tuple[int, str]], name
 def _read_quoted(
     number: int, line: str, at: int, lines: Iterator[tuple[int, str]], name: str
 ) -> tuple[str, int, str, int]:
-    """Return a quoted cell, and the number and text of the line where it ends, and the place after its closing quote."""
+    """Return a quoted cell, the number and text of the line where it ends, and the place after its closing quote."""
     opened, pieces, length = number, list[str](), 0
     while True:
         end = line.find('"', at)

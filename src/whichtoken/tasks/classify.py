@@ -137,7 +137,11 @@ def class_target(target: Any, labels: Sequence[str]) -> Predicted | Class | Cont
 def class_gold(subject: Subject, example: BenchInput) -> Gold:
     if example.truth is None:
         raise BadInput(": this protocol explains the gold label, but there is none", place=example.where)
-    return Gold(Class(label_index(example.truth, subject.labels)))
+    try:
+        return Gold(Class(label_index(example.truth, subject.labels)))
+    except UsageError as error:
+        error.place, error.message = example.where or "an example", f": {error.message}"
+        raise
 
 
 def class_objective(subject: Subject, goals: Sequence[Any], logits: Tensor) -> ClassObjective:
