@@ -26,7 +26,7 @@ LAZY = ("bench", "heads", "metrics", "references")
 # named itself.
 LEVELS = [
     {"errors", "_lazy"},
-    {"reading"},
+    {"reading", "checks"},
     {"decode"},
     {"settings", "atomic_write", "words", "data", "targets", "core/__init__", "core/removal_steps"},
     {"records"},
@@ -66,6 +66,7 @@ DOORS = {
 WITHOUT_TORCH = [
     "errors",
     "reading",
+    "checks",
     "decode",
     "settings",
     "words",

@@ -1,14 +1,28 @@
-"""Write files and folders atomically: under a temporary name in the same folder, then renamed. No torch."""
+"""Write files and folders atomically: under a temporary name in the same folder, then renamed. No torch.
+
+The writer of a temporary file or folder holds a lock on it, which ends with its process. So what a killed process left
+can be told from what another process is writing, and the next write in the same folder removes it.
+"""
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from whichtoken.errors import UsageError
+from whichtoken.reading import describe_failure
+
+try:
+    import fcntl
+except ImportError:  # Windows: no locks, so nothing is known to be abandoned
+    fcntl = None  # type: ignore[assignment]
+
+NEW, OLD = ".whichtoken-new", ".whichtoken-old"  # ends of temporary names; OLD holds a folder that is being replaced
+TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.whichtoken-(new|old)", re.DOTALL)
 
 
 def write_whole(path: str | Path, content: str | bytes) -> Path:
@@ -23,22 +37,23 @@ def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` when the block ends without an error."""
     where = Path(path).expanduser()
     check_writable(where)
-    part: Path | None = None
-    try:
+    with writing(where):
         if where.exists() and not where.is_file():  # a device or a pipe, which must not be replaced
             with where.open("wb") as file:
                 yield file
             return
         real = where.resolve()  # so that a symbolic link is kept
-        with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", delete=False) as beside:
-            part = Path(beside.name)
-            yield beside
-        _sync(part, real.stat().st_mode & 0o777 if real.exists() else _usual_mode())
-        part.replace(real)
-    except OSError as error:
-        raise UsageError(f"{where} cannot be written: {error.strerror or error}") from error
-    finally:
-        if part is not None:
+        clear_abandoned(real.parent)
+        part, descriptor = _make_locked(real, NEW, folder=False)
+        try:
+            with os.fdopen(descriptor, "wb") as beside:
+                yield beside
+                beside.flush()
+                if fcntl is None:
+                    beside.close()  # Windows does not rename open files
+                _sync(part, real.stat().st_mode & 0o777 if real.exists() else _usual_mode())
+                part.replace(real)
+        finally:
             part.unlink(missing_ok=True)
 
 
@@ -46,18 +61,55 @@ def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
 def write_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that replaces `path` when the block ends without an error.
 
-    An existing folder is replaced as a whole; a process killed between the two renames leaves none.
+    An existing folder is replaced as a whole. A process killed between the two renames leaves none, until the next
+    write there, or `restore_folder`, puts the older one back.
     """
     real = path.resolve()
-    beside = Path(tempfile.mkdtemp(prefix=f".{real.name}.partial-", dir=real.parent))
+    with writing(path):
+        clear_abandoned(real.parent)
+        beside, lock = _make_locked(real, NEW, folder=True)
+        try:
+            yield beside
+            for part in beside.iterdir():
+                _sync(part, _usual_mode())
+            beside.chmod(_usual_mode() | (_usual_mode() & 0o444) >> 2)  # grant search permission to those who may read
+            _replace_folder(beside, real)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+            os.close(lock)
+
+
+@contextmanager
+def writing(target: object) -> Iterator[None]:
+    """Raise UsageError, one line that names `target`, if the block cannot write: a full disk, no permission."""
     try:
-        yield beside
-        for part in beside.iterdir():
-            _sync(part, _usual_mode())
-        beside.chmod(_usual_mode() | (_usual_mode() & 0o444) >> 2)  # grant search permission to those who may read
-        _replace_folder(beside, real)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        yield
+    except (OSError, UnicodeEncodeError) as error:
+        raise UsageError(f"{target} cannot be written: {describe_failure(error)}") from error
+
+
+def clear_abandoned(folder: Path) -> None:
+    """Remove the temporary files and folders that killed processes left here, and put back what they were replacing.
+
+    Whatever a living process holds, or cannot be removed, stays.
+    """
+    found: list[Path] = []
+    with suppress(OSError):
+        found = [path for path in folder.iterdir() if TEMPORARY.fullmatch(path.name)]
+    for path in found if fcntl is not None else ():
+        with suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _clear(path)
+            finally:
+                os.close(lock)
+
+
+def restore_folder(path: Path) -> None:
+    """Put back a folder that a process was replacing when it was killed."""
+    if not path.exists():
+        clear_abandoned(path.resolve().parent)
 
 
 def check_writable(path: str | Path) -> None:
@@ -85,11 +137,42 @@ def _usual_mode() -> int:
     return 0o666 & ~mask
 
 
+def _make_locked(real: Path, end: str, *, folder: bool) -> tuple[Path, int]:
+    """Create a temporary file or folder beside `real`; return it with the open descriptor that locks it."""
+    make = _make_folder if folder else tempfile.mkstemp
+    while True:
+        lock, made = make(end, f".{real.name[:40]}.", real.parent)  # names have a limited length
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        if Path(made).exists():
+            return Path(made), lock
+        os.close(lock)  # another process took it for abandoned before it was locked
+
+
+def _make_folder(end: str, prefix: str, parent: Path) -> tuple[int, str]:
+    made = tempfile.mkdtemp(end, prefix, parent)
+    return os.open(os.devnull if fcntl is None else made, os.O_RDONLY), made
+
+
+def _clear(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink()
+        return
+    for content in path.iterdir() if path.name.endswith(OLD) else ():
+        if not (path.parent / content.name).exists():
+            content.rename(path.parent / content.name)
+    shutil.rmtree(path)
+
+
 def _replace_folder(beside: Path, real: Path) -> None:
     if not real.exists():
         beside.rename(real)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{real.name}.old-", dir=real.parent))
-    real.rename(old / real.name)
-    beside.rename(real)
-    shutil.rmtree(old, ignore_errors=True)
+    old, lock = _make_locked(real, OLD, folder=True)
+    try:
+        real.rename(old / real.name)
+        beside.rename(real)
+    finally:
+        _clear(old)
+        os.close(lock)

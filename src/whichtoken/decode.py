@@ -1,6 +1,7 @@
 """Decode JSON into frozen dataclasses; pydantic checks the values, and errors are one line. No torch."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
@@ -9,41 +10,75 @@ from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, SupportsFloat, TypeVar
 
-from whichtoken.errors import BadArtifact, WhichTokenError
+from whichtoken.errors import BadArtifact, WhichTokenError, show
+from whichtoken.reading import describe_failure, read_text, reading
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 _T = TypeVar("_T")
 Place = tuple[int | str, ...]  # the keys and indices that lead to a value
+DEPTH = 64  # levels of nesting: far more than any artifact has, and far fewer than recursion allows
 
 
 def read_json(path: Path) -> Any:
     """Return the parsed content of a JSON file; raise BadArtifact with the file's name if it cannot be read."""
+    text = read_text(path)
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise BadArtifact(f"{path} cannot be read: not UTF-8") from error
-    except OSError as error:
-        raise BadArtifact(f"{path} cannot be read: {error.strerror or error}") from error
+        return parse_json(text)
     except BadArtifact as error:
         raise BadArtifact(f"{path} cannot be read: {error}") from error
 
 
 def parse_json(text: str, what: str = "JSON") -> Any:
-    """Parse strict JSON: NaN and Infinity, which `json.loads` accepts, raise BadArtifact."""
+    """Parse strict JSON; what `json.loads` accepts and nothing here can use raises BadArtifact, see `check_plain`."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        parsed = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise BadArtifact(f"expected {what}, found {text[:40]!r}: {error}") from error
+        raise BadArtifact(f"expected {what}, found {text[:40]!r}: {describe_failure(error)}") from error
+    check_plain(parsed)
+    return parsed
+
+
+def check_plain(parsed: Any) -> None:
+    """Raise BadArtifact for infinity, numbers beyond 64 bits, halves of surrogate pairs and very deep nesting."""
+    waiting: list[tuple[Place, Any]] = [((), [parsed])]
+    while waiting:
+        place, container = waiting.pop()
+        if len(place) > DEPTH:
+            raise BadArtifact(f"{_shown(place)} is nested too deeply: more than {DEPTH} levels")
+        is_object = isinstance(container, dict)
+        for key, value in container.items() if is_object else enumerate(container):
+            if isinstance(value, dict | list):
+                waiting.append(((*place, key), value))
+            elif (wrong := _wrong_leaf(value)) or (is_object and (wrong := _wrong_leaf(key))):
+                raise BadArtifact(f"{_shown((*place, key))} {wrong}")
+
+
+def _wrong_leaf(value: str | float | None) -> str:
+    """Return what is wrong with a string or number, or an empty string."""
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        return f"holds half of a surrogate pair, which is not a character: {value!r:.40}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "is infinite; numbers must be finite"
+    if isinstance(value, int) and value.bit_length() > 63:
+        return "is a whole number of more than 64 bits"
+    return ""
+
+
+def _shown(place: Place) -> str:
+    """Return a place of `check_plain`, which puts everything into a list first."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place[1:])[:60]
+    return path.removeprefix(".").encode(errors="backslashreplace").decode() or "it"
 
 
 def decode_record(cls: type[_T], parsed: Any, schema: int, *, defaults: bool = False) -> _T:
     """Decode an object that also states its record type and schema; see `decode`."""
     name = cls.__name__
-    stamp = (parsed.get("record"), parsed.get("schema")) if isinstance(parsed, dict) else (f"{parsed!r:.40}", None)
+    stamp = (parsed.get("record"), parsed.get("schema")) if isinstance(parsed, dict) else (parsed, None)
     if stamp != (name, schema):
-        raise BadArtifact(f"expected the JSON of one {name}, schema {schema}; found {stamp[0]} of schema {stamp[1]}")
+        record, number = (part if isinstance(part, str) else show(part, 40) for part in stamp)
+        raise BadArtifact(f"expected the JSON of one {name}, schema {schema}; found {record:.40} of schema {number}")
     values = {key: value for key, value in parsed.items() if key not in ("record", "schema")}
     return decode(cls, values, defaults=defaults)
 
@@ -52,20 +87,22 @@ def decode(cls: type[_T], parsed: Any, *, defaults: bool = False) -> _T:
     """Build a dataclass and those nested in it from parsed JSON; raise BadArtifact if a value has the wrong type.
 
     Lists become tuples; an int fits a float, and True fits neither. With `defaults`, fields that have a default may be
-    missing; otherwise the JSON must have every field. Errors of the dataclass's own checks propagate.
+    missing; otherwise the JSON must have every field. Errors of the dataclass's own checks become BadArtifact, too.
     """
     from pydantic import ValidationError
 
     hint: Any = cls
-    try:
-        text = json.dumps([parsed], allow_nan=False)  # a number such as 1e999 is parsed as infinity
-        (decoded,) = _adapter(hint).validate_json(text)
-    except ValidationError as error:
-        raise _first_error(cls.__name__, error, parsed) from error
-    except (ValueError, RecursionError) as error:
-        raise BadArtifact(f"{cls.__name__}: {error}; numbers must be finite") from error
-    if not defaults and (gap := next(_missing_fields(decoded, parsed), None)) is not None:
-        raise BadArtifact(f"{cls.__name__}: {_format_path(gap, parsed)} is missing")
+    with reading(cls.__name__):
+        try:
+            text = json.dumps([parsed], allow_nan=False)  # a number such as 1e999 is parsed as infinity
+        except ValueError as error:
+            raise BadArtifact(f"{cls.__name__}: {error}; numbers must be finite") from error
+        try:
+            (decoded,) = _adapter(hint).validate_json(text)
+        except ValidationError as error:
+            raise _first_error(cls.__name__, error, parsed) from error
+        if not defaults and (gap := next(_missing_fields(decoded, parsed), None)) is not None:
+            raise BadArtifact(f"{cls.__name__}: {_format_path(gap, parsed)} is missing")
     record: _T = decoded
     return record
 
@@ -108,7 +145,7 @@ def _first_error(name: str, error: "ValidationError", parsed: Any) -> WhichToken
         return BadArtifact(f"{name}: {path} is not a known field")
     same = [e["msg"] for e in errors if _format_path(e["loc"][1:], parsed) == path]  # one for each type of a union
     expected = ", or ".join(re.sub(r"^\w+ should (be|have) ", "", message) for message in same)
-    return BadArtifact(f"{name}: {path or 'it'} is {first['input']!r:.60}; expected {expected}")
+    return BadArtifact(f"{name}: {path or 'it'} is {show(first['input'], 60)}; expected {expected}")
 
 
 def _format_path(place: Sequence[int | str], parsed: Any) -> str:

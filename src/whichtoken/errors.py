@@ -22,6 +22,14 @@ from typing import ClassVar
 LONGEST = 900  # characters of a message; names and values in it may come from a hostile file
 
 
+def show(value: object, width: int = 200) -> str:
+    """Return a value as an error message shows it: cut to `width`, and safe for nesting or digits without end."""
+    try:
+        return f"{value!r:.{width}}"
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} too large to show"
+
+
 class WhichTokenError(Exception):
     """Root of the tree: catch this to catch all of whichtoken's own errors."""
 
@@ -70,7 +78,7 @@ class BadSetting(UsageError):
     """A setting whose value is not allowed."""
 
     def __init__(self, setting: str, value: object, allowed: str) -> None:
-        super().__init__(f"{setting}={value!r} is not allowed; it must be {allowed}")
+        super().__init__(f"{setting}={show(value)} is not allowed; it must be {allowed}")
 
 
 class BadInput(UsageError):

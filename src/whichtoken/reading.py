@@ -51,3 +51,12 @@ def describe_failure(failure: BaseException) -> str:
     if isinstance(failure, LookupError | TypeError | AttributeError) or not text:
         return f"{type(failure).__name__} {text}".strip()
     return text
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether the text can be written: halves of surrogate pairs cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

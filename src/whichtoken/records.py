@@ -4,14 +4,25 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from whichtoken.decode import decode_record, parse_json
+from whichtoken.checks import (
+    check_count_fields,
+    check_counts,
+    check_lengths,
+    check_probabilities,
+    check_removed,
+    require,
+)
+from whichtoken.core.removal_steps import GRIDS
+from whichtoken.decode import check_plain, decode_record, parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
-from whichtoken.targets import Target
+from whichtoken.reading import is_utf8
+from whichtoken.targets import Contrast, Target
+from whichtoken.targets import Span as AnswerSpan
 from whichtoken.words import Span, Word, words_of
 
 if TYPE_CHECKING:
@@ -85,11 +96,7 @@ class Attribution:
     def from_json(cls, text: str) -> "Attribution":
         """Parse the output of `to_json`; raise BadArtifact if the text is not the JSON of one attribution."""
         record = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
-        _check_parallel(record, ("tokens", "spans", "sequences", "word_ids", "scores"))
-        if any(len(row) != len(record.scores) for row in record.layers):
-            raise BadArtifact("Attribution: a layer must have as many scores as there are tokens")
-        if record.picture is not None:
-            _check_picture(record.picture, len(record.tokens))
+        _check_attribution(record)
         return record
 
     def to_html(self, path: str | Path | None = None) -> str:
@@ -177,7 +184,7 @@ class Curve:
     def from_json(cls, text: str) -> "Curve":
         """Parse the output of `to_json`; raise BadArtifact if the text is not the JSON of one curve."""
         record = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
-        _check_parallel(record, ("removed", "probability"))
+        _check_curve(record)
         return record
 
 
@@ -185,14 +192,66 @@ def _to_json(record: Attribution | Curve) -> str:
     values = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
     if values.get("picture", True) is None:
         del values["picture"]  # so that older versions can read the records of texts
-    return json.dumps(values, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(values, ensure_ascii=False, allow_nan=False)
+    if not is_utf8(text):
+        check_plain(json.loads(text))  # says which field
+    return text
 
 
-def _check_parallel(record: Attribution | Curve, names: tuple[str, ...]) -> None:
-    lengths = {name: len(getattr(record, name)) for name in names}
-    if len(set(lengths.values())) > 1:
-        counts = ", ".join(f"{n} {name}" for name, n in lengths.items())
-        raise BadArtifact(f"{type(record).__name__}: {counts}; there must be the same number of each")
+def _check_attribution(record: Attribution) -> None:
+    """Raise BadArtifact unless the values of a decoded record are possible."""
+    names = ("tokens", "spans", "sequences", "word_ids", "scores")
+    check_lengths("Attribution", {name: getattr(record, name) for name in names})
+    same = all(len(row) == len(record.scores) for row in record.layers)
+    require(same, "Attribution: a layer must have as many scores as there are tokens")
+    for place, (sequence, span) in enumerate(zip(record.sequences, record.spans, strict=True)):
+        _check_place(record.texts, sequence, span, f"Attribution: token {place}")
+    check_counts("Attribution: a word id", record.word_ids)
+    check_probabilities("Attribution: probability", [record.probability])
+    counts = ("n_cut", "n_windows", "seconds", "evaluations")
+    check_count_fields("Attribution", {name: getattr(record, name) for name in counts})
+    _check_target(record.target, len(record.tokens), "Attribution")
+    if record.picture is not None:
+        _check_picture(record.picture, len(record.tokens))
+
+
+def _check_curve(record: Curve) -> None:
+    """Raise BadArtifact unless the values of a decoded record are possible."""
+    check_lengths("Curve", {"removed": record.removed, "probability": record.probability})
+    check_steps("Curve", record.removed, record.grid, record.order)
+    check_probabilities("Curve: probability", record.probability)
+    check_count_fields("Curve", {"n_cut": record.n_cut, "seconds": record.seconds})
+    _check_target(record.target, None, "Curve")
+
+
+def check_steps(name: str, removed: Sequence[float], grid: str, order: Order) -> None:
+    """Require the steps of the grid, all of them; for a grid that is not registered here, ascending shares."""
+    check_removed(name, removed)
+    if grid in GRIDS:
+        complete = GRIDS[grid].can_give(removed, order)
+        require(complete, f"{name}: removed is {removed!r:.60}; these are not all the steps of grid {grid}")
+
+
+def _check_place(texts: Sequence[str], sequence: int | None, span: Span | None, name: str) -> None:
+    inside = sequence is None or 0 <= sequence < len(texts)
+    require(inside, f"{name} is in text {sequence}, but there are {len(texts)} texts")
+    if span is not None:
+        require(sequence is not None, f"{name} has a span, but no sequence says in which text")
+        length = len(texts[sequence or 0])
+        require(0 <= span[0] <= span[1] <= length, f"{name} has the span {span}, but its text has 0 to {length}")
+
+
+def _check_target(target: Target, n_tokens: int | None, name: str) -> None:
+    """Require indices of classes or tokens. `n_tokens`: None if unknown."""
+    if isinstance(target, AnswerSpan):
+        for position in (target.start, target.end):
+            inside = position is not None and position >= 0 and (n_tokens is None or position < n_tokens)
+            limit = "" if n_tokens is None else f" of the {n_tokens}"
+            require(inside, f"{name}: target is {target}; expected the positions of tokens{limit}, from 0")
+    else:
+        labels = [target.label, *([target.rather_than] if isinstance(target, Contrast) else [])]
+        right = all(isinstance(label, str) or label >= 0 for label in labels)
+        require(right, f"{name}: target is {target}; expected labels by index, from 0")
 
 
 def _check_picture(picture: Picture, n_tokens: int) -> None:

@@ -55,6 +55,8 @@ def _violated_rule(f: Field[Any], hint: Any, value: Any) -> str | None:
     """Return what is allowed if the value is not, otherwise None."""
     if isinstance(value, float) and not math.isfinite(value) and fits(0.5, hint):
         return "finite"
+    if isinstance(value, int) and value.bit_length() > 63:
+        return "a number of at most 64 bits"
     if not fits(value, hint) or (isinstance(value, str) and not re.fullmatch(f.metadata.get("form", ".*"), value)):
         return _describe_allowed(f, hint)
     if "least" in f.metadata and isinstance(value, int | float) and not value >= f.metadata["least"]:

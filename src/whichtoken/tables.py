@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from whichtoken.checks import check_counts, check_lengths, check_removed, check_shares, check_square, require
 from whichtoken.records import Plan
 
 
@@ -73,3 +74,27 @@ def order_lines(table: BenchTable, methods: Sequence[str]) -> BenchTable:
     """Return the table with its lines in the order of `methods`, not best first: for the variants of an ablation."""
     ranks = {method: rank for rank, method in enumerate(methods)}
     return replace(table, lines=tuple(sorted(table.lines, key=lambda line: ranks.get(line.method, len(ranks)))))
+
+
+def check_table(table: BenchTable) -> None:
+    """Raise BadArtifact unless the values of a decoded table are possible."""
+    names = [column.name for column in table.columns]
+    require(len(names) == len(set(names)) > 0, "BenchTable: expected one or more columns with names of their own")
+    require(len(table.lines) > 0, "BenchTable: it has no lines")
+    for line in table.lines:
+        for name, cell in line.cells.items():
+            require(name in names, f"BenchTable: {line.method} has a cell for {name!r:.40}, which is not a column")
+            _check_estimate(cell, f"BenchTable: {line.method}, {name}")
+    for trend in table.trends:
+        check_removed(f"BenchTable: trend of {trend.metric}", trend.removed)
+        for method, means in trend.means.items():
+            check_lengths(f"BenchTable: trend of {method}", {"removed": trend.removed, "means": means})
+    if table.agreement is not None:
+        check_square("BenchTable: agreement", table.agreement.tau, len(table.agreement.methods))
+
+
+def _check_estimate(cell: Estimate, name: str) -> None:
+    """Check one cell; a percentile bootstrap interval need not contain the mean."""
+    require(cell.low <= cell.high, f"{name}: the interval {cell.low} to {cell.high} is reversed")
+    check_counts(f"{name}: n", [cell.n])
+    check_shares(f"{name}: p", [cell.p])

@@ -155,6 +155,9 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
         for group in _groups(items):
             first, last = group[0].number, group[-1].number
             saved = None if folder is None else folder.longest_part(first, last)
+            if saved is not None:
+                expected = {item.number: (item.row, bench.names_for(item)) for item in group}
+                saved.check_complete(expected, may_skip=bench.protocol.min_probability > 0)
             done = 0 if saved is None else saved.last + 1 - first
             if not bar.disable:  # a disabled bar has no field `initial`
                 bar.initial += done  # the time left is estimated from this run alone

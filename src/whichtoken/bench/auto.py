@@ -106,7 +106,7 @@ def _read_stored(subject: Subject, benchmark: str | Path | None) -> tuple[BenchT
         except BadArtifact:  # written by another version: measured again
             stored = None
         if stored is not None and dict(stored.facts).get("revision") == revision:
-            return stored, f"{name} ({stored.facts[2][1]})"
+            return stored, f"{name} ({dict(stored.facts).get(f'{stored.unit}s', 'size unknown')})"
     return None, ""
 
 

@@ -1,18 +1,21 @@
 """The folder of a benchmark: its specification, the finished parts, and finally table, curves, figures and report."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from whichtoken.atomic_write import open_whole, write_whole
-from whichtoken.bench.results import InputResult, MethodResult, Part, read_part
+from whichtoken.atomic_write import clear_abandoned, open_whole, write_whole
+from whichtoken.bench.results import FIX, InputResult, MethodResult, Part, read_part
 from whichtoken.decode import decode, read_json
-from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.errors import BadArtifact, NotFinite, UsageError
+from whichtoken.reading import reading
 from whichtoken.render.bench_table import markdown
-from whichtoken.tables import BenchTable
+from whichtoken.tables import BenchTable, check_table
 
 SCHEMA = 3
 SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
@@ -20,10 +23,32 @@ SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.par
 
 @dataclass(frozen=True)
 class Kept:
-    """A saved part, with the number of its last input."""
+    """A saved part, with its file and the number of its last input."""
 
+    path: Path
     last: int
     part: Part
+
+    def check_complete(self, expected: Mapping[int, tuple[int, Collection[str]]], *, may_skip: bool) -> None:
+        """Raise BadArtifact unless the part holds the expected inputs, measured with the expected methods.
+
+        `expected`: by number, the row in the data and the methods. `may_skip`: the protocol skips improbable inputs.
+        """
+        numbers = [record.number for record in self.part.inputs]
+        wanted = [number for number in expected if number <= self.last and (not may_skip or number in numbers)]
+        if numbers != wanted:
+            raise self._error(f"it holds the inputs {numbers!r:.60}, expected {wanted!r:.60}")
+        for record in self.part.inputs:
+            row, methods = expected[record.number]
+            if record.row != row:
+                raise self._error(f"input {record.number} is row {record.row} of the data, expected row {row}")
+            if differing := sorted(set(methods) ^ set(record.methods)):
+                raise self._error(
+                    f"input {record.number} and the specification differ in methods: {', '.join(differing):.100}"
+                )
+
+    def _error(self, why: str) -> BadArtifact:
+        return BadArtifact(f"{self.path} is not a complete part of this benchmark: {why}; {FIX}")
 
 
 @dataclass(frozen=True)
@@ -57,32 +82,40 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(where, json.dumps({**requested, **size}, indent=1, ensure_ascii=False) + "\n")
             (self.path / "parts").mkdir(exist_ok=True)
+            clear_abandoned(self.path / "parts")
         except OSError as error:
             raise UsageError(f"{self.path} cannot be created: {error.strerror or error}") from error
 
     def longest_part(self, first: int, last: int) -> Kept | None:
         """Return the longest saved part that starts at `first`; it may be shorter if the sample was smaller."""
-        paths = sorted((self.path / "parts").glob(f"{first:06d}-*.json"))
-        ends = {int(path.stem.partition("-")[2]): path for path in paths}
+        ends = {end: path for path in self._part_paths() for start, end in [_part_range(path)] if start == first}
         fitting = [end for end in ends if end <= last]
-        if not fitting:
-            return None
-        where = ends[max(fitting)]
-        return Kept(max(fitting), read_part(read_json(where), where))
+        return Kept(ends[max(fitting)], max(fitting), _read_part(ends[max(fitting)])) if fitting else None
 
     def save_part(self, first: int, last: int, part: Part) -> None:
-        where = self.path / "parts" / f"{first:06d}-{last:06d}.json"
-        write_whole(where, json.dumps(asdict(part), ensure_ascii=False))
+        """Save a part with a hash of its content, which is checked when the run is resumed."""
+        content = asdict(part)
+        try:
+            text = json.dumps({"sha256": _hash(content), **content}, ensure_ascii=False, allow_nan=False)
+        except ValueError as error:
+            raise NotFinite(f"a result of inputs {first} to {last} is NaN or infinite") from error
+        write_whole(self._part_path(first, last), text)
+
+    def _part_path(self, first: int, last: int) -> Path:
+        return self.path / "parts" / f"{first:06d}-{last:06d}.json"
+
+    def _part_paths(self) -> list[Path]:
+        return sorted(path for path in (self.path / "parts").glob("*.json") if not path.name.startswith("."))
 
     def finish(self, table: BenchTable, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write all results; `rows` go into `results.parquet`."""
         from whichtoken.render.report import to_report
 
-        write_whole(self.path / TABLE, table_json(table))
         write_whole(self.path / MARKDOWN, markdown(table))
         _write_rows(rows, self.path / RESULTS)
         to_report(table, self.path / REPORT)
         _draw_figures(table, self.path)
+        write_whole(self.path / TABLE, table_json(table))  # last, because it makes the benchmark a finished one
 
 
 def _draw_figures(table: BenchTable, folder: Path) -> None:
@@ -162,6 +195,31 @@ def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         parquet.write_table(pa.Table.from_pylist(list(rows)), file, compression="zstd")
 
 
+def _part_range(path: Path) -> tuple[int, int]:
+    """Return the first and last number in the name of a part."""
+    name = re.fullmatch(r"([0-9]{6,12})-([0-9]{6,12})\.json", path.name)
+    first, last = map(int, name.groups()) if name else (1, 0)
+    if last < first:
+        raise BadArtifact(f"{path} is not a part of a benchmark: parts are named like 000000-000015.json; {FIX}")
+    return first, last
+
+
+def _read_part(path: Path) -> Part:
+    """Return a part whose content has the hash that it was saved with."""
+    stored = read_json(path)
+    claimed = stored.pop("sha256", None) if isinstance(stored, dict) else None
+    part = read_part(stored, path)
+    if claimed != _hash(stored):
+        found = "does not match its sha256" if claimed else "has no sha256"
+        raise BadArtifact(f"{path} was changed after it was saved: its content {found}; {FIX}")
+    return part
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    """Return a hash of plain data, independent of the layout of its JSON; ValueError if a number is not finite."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
 def read_spec(path: Path) -> dict[str, Any]:
     spec = read_json(path)
     if not isinstance(spec, dict) or spec.get("schema") != SCHEMA:
@@ -182,7 +240,7 @@ def read_table(path: str | Path) -> BenchTable:
     stored = read_json(where)
     if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
         raise BadArtifact(f"{where} is not a benchmark table of schema {SCHEMA}")
-    try:
-        return decode(BenchTable, stored)
-    except BadArtifact as error:
-        raise BadArtifact(f"{where} is not a benchmark table: {error}") from error
+    with reading(f"{where} is not a benchmark table"):
+        table = decode(BenchTable, stored)
+        check_table(table)
+    return table

@@ -43,6 +43,10 @@ class Bench:
     protocol: Protocol
     external: External = field(default_factory=dict)  # by input, then by name
 
+    def names_for(self, item: Item) -> set[str]:
+        """Return the methods of an input's results, external ones included."""
+        return {*self.methods, *self.external.get(key_of(item.input), {})}
+
 
 def measure(bench: Bench, items: Sequence[Item]) -> Part:
     """Measure inputs with one logit cache: each sequence is evaluated once. Results do not depend on the grouping."""

@@ -4,10 +4,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whichtoken.checks import (
+    check_count_fields,
+    check_counts,
+    check_lengths,
+    check_probabilities,
+    check_square,
+    require,
+)
 from whichtoken.decode import decode
 from whichtoken.errors import BadArtifact
-from whichtoken.records import Curve, Plan
+from whichtoken.records import Curve, Plan, check_steps
 from whichtoken.targets import Class
+
+FIX = "delete this file and run again, and these inputs are measured again"
 
 
 @dataclass(frozen=True)
@@ -92,10 +102,35 @@ class Part:
 
 
 def read_part(stored: Any, where: object) -> Part:
+    """Return a stored part; raise BadArtifact with the fix if a value has the wrong type or range."""
     try:
-        return decode(Part, stored)
+        part = decode(Part, stored)
+        check_count_fields("Part", {"asked": part.asked, "evaluated": part.evaluated})
+        for record in part.inputs:
+            _check_input(record, f"input {record.number}")
     except BadArtifact as error:
-        raise BadArtifact(f"{where} is not a part of a benchmark: {error}; remove it to measure it again") from error
+        raise BadArtifact(f"{where} is not a part of a benchmark: {error}; {FIX}") from error
+    return part
+
+
+def _check_input(record: InputResult, name: str) -> None:
+    counts = ("number", "row", "n_tokens", "n_cut")
+    check_count_fields(name, {field: getattr(record, field) for field in counts})
+    check_probabilities(f"{name}: probability", [record.probability])
+    for planned in record.plans:
+        check_steps(name, planned.removed, planned.plan.grid, planned.plan.order)
+        both = (planned.lower is None) == (planned.upper is None)
+        require(both and (planned.lower or 0) <= (planned.upper or 0), f"{name}: its lower bound exceeds the upper one")
+    for method, result in record.methods.items():
+        check_count_fields(f"{name}, {method}", {"seconds": result.seconds, "evaluations": result.evaluations})
+        check_lengths(f"{name}, {method}", {"curves": result.curves, "plans": record.plans})
+        for planned, curve in zip(record.plans, result.curves, strict=True):
+            check_lengths(f"{name}, {method}", {"removed": planned.removed, "probabilities": curve})
+            check_probabilities(f"{name}, {method}: a probability", curve)
+    if record.agreement:
+        check_square(f"{name}: agreement", record.agreement, len(record.methods))
+    if record.truth is not None:
+        check_counts(f"{name}: truth.n_tokens", [record.truth.n_tokens])
 
 
 def every_input(parts: Iterable[Part]) -> list[InputResult]:

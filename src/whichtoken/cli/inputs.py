@@ -11,6 +11,7 @@ from typing import Any
 
 from whichtoken.data.examples import check_texts, read_examples
 from whichtoken.data.files import decode_lines
+from whichtoken.decode import check_plain
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.reading import reading
 
@@ -148,12 +149,13 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise BadSetting("-o", word, "setting=value, such as -o steps=20")
-        with reading(f"-o {word:.40}", UsageError):
+        with reading(f"-o {word[:40]}", UsageError):
             try:
                 parsed = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
             except json.JSONDecodeError:
                 parsed = value
-            json.dumps(parsed, ensure_ascii=False).encode()  # fails for half of a surrogate pair
+            if isinstance(parsed, dict | list | str):
+                check_plain(parsed)
         settings[name.strip()] = parsed
     return settings
 

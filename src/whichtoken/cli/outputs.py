@@ -14,7 +14,9 @@ from typing import IO, Any
 from rich.console import Console
 
 from whichtoken.atomic_write import check_writable, open_whole, write_whole
+from whichtoken.decode import parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
+from whichtoken.reading import read_text, reading
 from whichtoken.records import Attribution
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
 
@@ -202,16 +204,11 @@ def read_results(path: Path) -> list[Attribution]:
     """Read the json or jsonl output of `explain` or `compare`."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    try:
-        text = path.read_text(encoding="utf-8")
+    text = read_text(path)
+    with reading(path):
         lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
-        records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
-    except (OSError, ValueError) as error:
-        raise BadArtifact(f"{path} is not a file of saved results: {error}") from error
-    if not records:
-        raise BadArtifact(f"{path} has no results")
-    attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
-    try:
+        records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
+        if not records:
+            raise BadArtifact(f"{path} has no results")
+        attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
         return [Attribution.from_json(json.dumps(record)) for record in attributions]
-    except BadArtifact as error:
-        raise BadArtifact(f"{path}: {error}") from error

@@ -1,37 +1,101 @@
 """main: run a command and turn errors into one line and an exit code."""
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from shlex import quote
+from types import FrameType
 from typing import NoReturn
 
-from whichtoken.errors import NoHeads, NoReferences, WhichTokenError
+from whichtoken.errors import NoHeads, NoReferences, UsageError, WhichTokenError
+from whichtoken.reading import describe_failure
 from whichtoken.render.rows import visible
 
-INTERRUPTED = 130  # as shells report it
+INTERRUPTED, TERMINATED = 130, 143  # as shells report them
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run and exit: 0 success, 1 failure, 2 wrong call or input, 3 unsupported model, 130 interrupted."""
-    from whichtoken.cli.app import app
+    """Run and exit: 0 success, 1 failure, 2 wrong call or input, 3 unsupported model, 130 interrupted, 143 terminated.
 
+    SIGTERM ends a command as Ctrl-C does: finished results are kept, and temporary files are removed.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     before_texts = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in before_texts  # anywhere, so that it can be appended to a failed command
     if debug:
         words.remove("--debug")
+    with _ended_by_sigterm() as stop:
+        code = _run(words, debug=debug)
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            code = _give_up_output(error)
+    if stop.terminated:
+        code = TERMINATED
+    if code in (INTERRUPTED, TERMINATED):
+        print(f"whichtoken: {'terminated' if stop.terminated else 'interrupted'}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _run(words: Sequence[str], *, debug: bool) -> int:
+    """Run a command, print its error if it fails, and return its exit code. With `debug`, raise the error instead."""
+    from whichtoken.cli.app import app
+
     try:
         app(words, prog_name="whichtoken")
+    except SystemExit as ending:  # a Typer application always exits
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except WhichTokenError as error:
         if debug:
             raise
         print(f"whichtoken: {_line(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except SystemExit as ending:
-        if ending.code == INTERRUPTED:
-            print("whichtoken: interrupted", file=sys.stderr)
-        raise
+        return error.exit_code
+    except (OSError, UnicodeEncodeError) as error:  # files have errors of our own, so this is standard output
+        if debug:
+            raise
+        return _give_up_output(error)
     raise AssertionError("a Typer application always exits")
+
+
+def _give_up_output(error: OSError | UnicodeEncodeError) -> int:
+    """Say that standard output failed, and drop what it still buffers, so that Python can exit quietly."""
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return WhichTokenError.exit_code  # the reader, such as head, has seen enough
+    print(f"whichtoken: standard output cannot be written: {describe_failure(error)}", file=sys.stderr)
+    return UsageError.exit_code
+
+
+@dataclass
+class _Stop:
+    terminated: bool = False
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[_Stop]:
+    """Let SIGTERM do what Ctrl-C does at that moment; a caller that set SIGTERM otherwise keeps its own way."""
+    stop = _Stop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.terminated = True
+        interrupt = signal.getsignal(signal.SIGINT)
+        (interrupt if callable(interrupt) else signal.default_int_handler)(number, frame)  # a shell may ignore Ctrl-C
+
+    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if mine:
+        signal.signal(signal.SIGTERM, handle)
+    try:
+        yield stop
+    finally:
+        if mine:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _line(error: WhichTokenError) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from whichtoken.atomic_write import restore_folder
 from whichtoken.errors import UsageError
 from whichtoken.render.rows import visible
 
@@ -28,6 +29,8 @@ def say(line: str) -> None:
 
 
 def open_subject(model: str | None, references: Path | None, heads: Path | None = None) -> "Subject":
+    if references is not None:
+        restore_folder(references)
     if references is not None and not references.is_dir():
         raise UsageError(f"there is no folder {references}; create it with whichtoken references build")
     if heads is not None and not heads.is_file():

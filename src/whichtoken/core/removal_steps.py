@@ -42,6 +42,10 @@ class Grid(Protocol):
         """Return how many of the last units are never removed, given the scores of all units and the fixed tokens."""
         return 0
 
+    def can_give(self, removed: Sequence[float], order: str) -> bool:
+        """Return whether `steps` can return these fractions: if not, a stored curve was cut or changed."""
+        return True
+
 
 @dataclass(frozen=True)
 class Shares(Grid):
@@ -52,6 +56,9 @@ class Shares(Grid):
     def steps(self, n_units: int, n_fixed: int, order: str) -> Steps:
         return steps_at(self.shares, n_units)
 
+    def can_give(self, removed: Sequence[float], order: str) -> bool:
+        return tuple(removed) == self.shares
+
 
 @dataclass(frozen=True)
 class Each(Grid):
@@ -59,6 +66,9 @@ class Each(Grid):
 
     def steps(self, n_units: int, n_fixed: int, order: str) -> Steps:
         return Steps(tuple(k / n_units for k in range(n_units + 1)), tuple(range(n_units + 1)))
+
+    def can_give(self, removed: Sequence[float], order: str) -> bool:
+        return len(removed) > 1 and tuple(removed) == self.steps(len(removed) - 1, 0, order).removed
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,9 @@ class Eraser(Grid):
         kept = [(1 - share, n_units - count) for share, count in reversed(tops)]
         pairs = kept if order == "lerf" else tops
         return Steps((0.0, *(share for share, _ in pairs)), (0, *(count for _, count in pairs)))
+
+    def can_give(self, removed: Sequence[float], order: str) -> bool:
+        return tuple(removed) == self.steps(1, 0, order).removed
 
 
 GRIDS: dict[str, Grid] = {

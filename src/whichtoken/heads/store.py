@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
+from whichtoken.checks import check_count_fields, check_counts, check_shares, require
 from whichtoken.decode import decode_record, parse_json, read_json
 from whichtoken.errors import BadArtifact, BadSetting
-from whichtoken.heads.mask import HeadMask
+from whichtoken.heads.mask import HeadMask, HeadStatistics
+from whichtoken.heads.rule import HeadRule
+from whichtoken.reading import reading
+from whichtoken.settings import check_settings
 
 SCHEMA = 1  # increased when the meaning of a field changes
 
@@ -26,10 +30,8 @@ def read(path: str | Path) -> HeadMask:
         raise BadSetting("path", type(path).__name__, "the path of a stored head mask")
     where = Path(path).expanduser()
     document = read_json(where)
-    try:
+    with reading(where):
         return _decode_mask(document)
-    except BadArtifact as error:
-        raise BadArtifact(f"{where}: {error}") from error
 
 
 def to_json(mask: HeadMask) -> str:
@@ -45,6 +47,15 @@ def from_json(text: str) -> HeadMask:
 
 def _decode_mask(document: Any) -> HeadMask:
     mask = decode_record(HeadMask, document, SCHEMA)
+    with reading("HeadMask"):
+        check_settings(HeadRule, "HeadMask: rule", vars(mask.rule))
+        _check_grids(mask)
+        if mask.statistics is not None:
+            _check_statistics(mask.statistics)
+    return mask
+
+
+def _check_grids(mask: HeadMask) -> None:
     grids: dict[str, Any] = {"syntactic": mask.syntactic, "positional": mask.positional, "added": mask.added}
     shape = (len(mask.syntactic), len(mask.syntactic[0]) if mask.syntactic else 0)
     if mask.statistics is not None:
@@ -53,4 +64,20 @@ def _decode_mask(document: Any) -> HeadMask:
     for name, grid in grids.items():
         if 0 in shape or len(grid) != shape[0] or any(len(row) != shape[1] for row in grid):
             raise BadArtifact(f"HeadMask: {name} must have one value for each of {shape[0]} x {shape[1]} heads")
-    return mask
+    for name in ("syntactic", "positional"):
+        for row in grids[name]:
+            check_counts(f"HeadMask: {name}", row)
+
+
+def _check_statistics(statistics: HeadStatistics) -> None:
+    counts = ("n_sentences", "n_cut", "n_empty", "n_words", "n_unaligned", "n_tokens")
+    check_count_fields("HeadMask: statistics", {name: getattr(statistics, name) for name in counts})
+    for row in statistics.offset_shares:
+        check_shares("HeadMask: offset_shares", row)
+    for relation in statistics.relations:
+        name = f"HeadMask: {relation.name}"
+        check_count_fields(name, {"n_found": relation.n_found, "n_measured": relation.n_measured})
+        require(relation.n_measured <= relation.n_found, f"{name}: more occurrences were measured than found")
+        check_shares(f"{name}: position_share", [relation.position_share])
+        for row in relation.shares:
+            check_shares(f"{name}: shares", row)
