@@ -107,8 +107,8 @@ def test_fields_with_a_default_may_be_left_out_only_where_that_is_said() -> None
         decode(Point, {"x": 1})
 
 
-def test_the_checks_of_a_dataclass_speak_for_themselves() -> None:
-    with pytest.raises(UsageError, match=r"^a circle has no points$"):
+def test_the_checks_of_a_dataclass_are_errors_of_the_file_too() -> None:
+    with pytest.raises(BadArtifact, match=r"^Shape: a circle has no points$"):
         decode(Shape, GOOD | {"name": "circle"})
 
 

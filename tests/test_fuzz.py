@@ -248,7 +248,7 @@ def make_parquet(folder: Path) -> Made:
     tables = [
         pa.table({"text": text, "label": label}),
         pa.table({"text": text.dictionary_encode(), "label": pa.array([[1, 2], [], None] * 20)}),
-        pa.table({"text": text.cast(pa.large_string()), "label": label.cast(pa.timestamp("ns"))}),
+        pa.table({"text": text.cast(pa.large_string()), "label": label.cast(pa.timestamp("us"))}),
         pa.table({"text": text, "label": pa.array([{"a": 1, "b": "x"}] * 60)}),
         pa.table({"premise": text, "hypothesis": text, "label": text.cast(pa.binary())}),
     ]

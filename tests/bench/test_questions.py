@@ -431,6 +431,7 @@ def test_a_part_that_is_none_is_refused(tmp_path: Path) -> None:
     bench_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
     path = tmp_path / "parts" / "000000-000001.json"
     good = json.loads(path.read_text("utf-8"))
+    assert len(good.pop("sha256")) == 64
     assert json.loads(json.dumps(asdict(read_part(good, "")))) == good
     first = good["inputs"][0]
     wrong: list[Any] = [
@@ -441,7 +442,7 @@ def test_a_part_that_is_none_is_refused(tmp_path: Path) -> None:
     ]
     for bad in wrong:
         path.write_text(json.dumps(bad), encoding="utf-8")
-        with pytest.raises(BadArtifact, match=r"000000-000001.json is not a part of a benchmark: .*remove it"):
+        with pytest.raises(BadArtifact, match=r"000000-000001.json is not a part of a benchmark: .*delete this file"):
             bench_questions(SUBJECT, QUESTIONS[:2], ["random"], out=tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -22,14 +23,14 @@ from whichtoken.bench._run import Sample, gather, prepare, run_sample
 from whichtoken.bench.external import External, ExternalScores
 from whichtoken.bench.folder import Folder, read_table
 from whichtoken.bench.measure import Bench, Item, measure
-from whichtoken.bench.results import Part, every_input, read_part
-from whichtoken.errors import BadArtifact, BadInput, UnknownName, UnsupportedModel, UsageError
+from whichtoken.bench.results import InputResult, MethodResult, Part, every_input, read_part
+from whichtoken.errors import BadArtifact, BadInput, NotFinite, UnknownName, UnsupportedModel, UsageError
 from whichtoken.metrics.curves import aopc, auc, log_odds
 from whichtoken.metrics.ranks import kendall
 from whichtoken.records import Attribution, Curve
 from whichtoken.render import report
 from whichtoken.reproduce.protocols import absolute_aopc, positions_tau
-from whichtoken.tables import BenchTable
+from whichtoken.tables import Agreement, BenchTable, Column, Estimate, Line, Trend
 
 SubjectOf = Callable[..., wt.Subject]
 SOURCE = np.random.default_rng(3)
@@ -342,6 +343,10 @@ def test_wrong_calls_are_refused(subject_of: SubjectOf, tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()  # before anything was begun
 
 
+def without_hash(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key != "sha256"}
+
+
 def test_a_folder_keeps_what_was_measured(
     subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,7 +356,7 @@ def test_a_folder_keeps_what_was_measured(
     assert read_table(out) == read_table(out / "table.json") == table
     parts = sorted((out / "parts").iterdir())
     assert [part.name for part in parts] == ["000000-000002.json", "000003-000005.json", "000006-000006.json"]
-    read = [read_part(json.loads(part.read_text("utf-8")), part) for part in parts]
+    read = [read_part(without_hash(json.loads(part.read_text("utf-8"))), part) for part in parts]
     assert [text.number for text in every_input(read[::-1])] == list(range(7))
     assert all(part == read_part(json.loads(json.dumps(asdict(part))), "") for part in read)
 
@@ -480,7 +485,7 @@ def test_what_was_damaged_is_said(subject_of: SubjectOf, tmp_path: Path) -> None
             PART,
             json.dumps(part | {"asked": "3"}),
             again,
-            "not a part of a benchmark: Part: asked is '3'; expected a valid integer; remove it",
+            "not a part of a benchmark: Part: asked is '3'; expected a valid integer; delete this file and run again",
         ),
         (PART, json.dumps(part | {"asked": math.nan}), again, "numbers must be finite"),
         ("table.json", "{", read, "cannot be read"),
@@ -490,6 +495,142 @@ def test_what_was_damaged_is_said(subject_of: SubjectOf, tmp_path: Path) -> None
         (tmp_path / name).write_text(content, encoding="utf-8")
         with pytest.raises(BadArtifact, match=message):
             look()
+
+
+def rehashed(part: dict[str, Any]) -> str:
+    """A part as someone would forge it: with the hash of what it now holds."""
+    content = without_hash(part)
+    return json.dumps({"sha256": files._hash(content), **content})
+
+
+Change = Callable[[dict[str, Any]], object]
+CHANGES: dict[str, tuple[Change, str]] = {
+    "a text is gone": (lambda d: d["inputs"].pop(1), r"it holds the inputs \[0, 2\], expected \[0, 1, 2\]"),
+    "a text is there twice": (lambda d: d["inputs"].append(d["inputs"][2]), r"it holds the inputs \[0, 1, 2, 2\]"),
+    "texts are swapped": (lambda d: d["inputs"].reverse(), r"it holds the inputs \[2, 1, 0\]"),
+    "another text": (lambda d: d["inputs"][0].update(row=99), "input 0 is row 99 of the data, expected row"),
+    "a method is gone": (lambda d: d["inputs"][0]["methods"].pop("gae"), "input 0 .* differ in methods: gae"),
+    "another method": (
+        lambda d: d["inputs"][0]["methods"].update(new=d["inputs"][0]["methods"]["gae"]),
+        "differ in methods: new",
+    ),
+    "a curve cut short": (
+        lambda d: d["inputs"][0]["methods"]["gae"]["curves"][0].pop(),
+        "input 0, gae: 10 removed, 9 probabilities; there must be the same number of each",
+    ),
+    "no curve": (lambda d: d["inputs"][0]["methods"]["gae"]["curves"].clear(), "0 curves, 1 plans"),
+    "steps cut short": (lambda d: d["inputs"][0]["plans"][0]["removed"].pop(), "not all the steps of grid tenths"),
+    "steps descend": (lambda d: d["inputs"][0]["plans"][0]["removed"].reverse(), "shares that ascend from 0"),
+    "a probability of 2": (
+        lambda d: d["inputs"][0]["methods"]["gae"]["curves"][0].__setitem__(3, 2.0),
+        "input 0, gae: a probability is 2.0; expected 0 to 1",
+    ),
+    "probability": (lambda d: d["inputs"][0].update(probability=-1), "input 0: probability is -1"),
+    "a count": (lambda d: d["inputs"][0].update(n_tokens=-3), "n_tokens is -3; expected at least 0"),
+    "asked": (lambda d: d.update(asked=-1), "Part: asked is -1"),
+    "evaluated": (lambda d: d.update(evaluated=-1), "Part: evaluated is -1"),
+    "seconds": (lambda d: d["inputs"][0]["methods"]["gae"].update(seconds=-1), "seconds is -1"),
+    "bounds": (lambda d: d["inputs"][0]["plans"][0].update(lower=0.5, upper=0.25), "its lower bound exceeds the upper"),
+    "half a bound": (lambda d: d["inputs"][0]["plans"][0].update(lower=0.5), "its lower bound exceeds the upper"),
+    "agreement": (lambda d: d["inputs"][0].update(agreement=[[1.0]]), "expected 3 rows of 3"),
+    "correlation": (lambda d: d["inputs"][0].update(agreement=[[1.5] * 3] * 3), "agreement is 1.5; expected -1 to 1"),
+    "truth": (lambda d: d["inputs"][0].update(truth={"n_tokens": -1, "cut_off": False, "right": True}), "truth.n_tok"),
+}
+
+
+def test_a_part_is_taken_over_only_as_it_was_saved(subject_of: SubjectOf, tmp_path: Path) -> None:
+    def again() -> BenchTable:
+        return wt.bench.run(subject_of("bert"), TEXTS[:3], METHODS, protocol=quick("auc"), out=tmp_path)
+
+    again()
+    path = tmp_path / "parts" / "000000-000002.json"
+    saved = json.loads(path.read_text("utf-8"))
+    fix = "000000-000002.json .*; delete this file and run again, and these inputs are measured again$"
+    for name, (change, message) in CHANGES.items():
+        changed = json.loads(json.dumps(saved))
+        change(changed)
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(BadArtifact, match=fix):
+            again()
+        path.write_text(rehashed(changed), encoding="utf-8")
+        with pytest.raises(BadArtifact) as caught:
+            again()
+        assert re.search(message, str(caught.value)), name
+    for zero in (0, 0.0):  # a possible value, which only the hash tells
+        changed = json.loads(json.dumps(saved))
+        changed["inputs"][1]["methods"]["gae"]["curves"][0][4] = zero
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(BadArtifact, match="was changed after it was saved: its content does not match its sha256"):
+            again()
+    path.write_text(json.dumps(without_hash(saved)), encoding="utf-8")
+    with pytest.raises(BadArtifact, match="its content has no sha256; delete this file"):
+        again()
+    path.write_text(json.dumps(saved, indent=3, sort_keys=True), encoding="utf-8")  # the same content
+    assert again().lines
+    path.unlink()
+    assert again().lines
+    assert path.is_file()
+
+
+def test_a_part_may_lack_the_inputs_that_its_protocol_skips(subject_of: SubjectOf, tmp_path: Path) -> None:
+    first = wt.explain(subject_of("bert"), TEXTS[:4], ["random"])
+    least = sorted(result["random"].probability for result in first)[2]
+    how = quick("auc", min_probability=least)
+    table = wt.bench.run(subject_of("bert"), TEXTS[:4], METHODS, protocol=how, out=tmp_path)
+    assert len(json.loads((tmp_path / "parts" / "000000-000003.json").read_text("utf-8"))["inputs"]) == 2
+    assert wt.bench.run(subject_of("bert"), TEXTS[:4], METHODS, protocol=how, out=tmp_path) == table
+
+
+@pytest.mark.parametrize(
+    "name", ["000000-abc.json", "000000-.json", "000000.json", "copy of 000000-000000.json", "000005-000002.json"]
+)
+def test_a_part_with_an_odd_name_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / ".000000-000015.json.abcdefgh.whichtoken-new").write_text("half")
+    (tmp_path / "parts" / ".hidden.json").write_text("half")
+    assert Folder(tmp_path).longest_part(0, 15) is None
+    (tmp_path / "parts" / name).write_text("{}")
+    with pytest.raises(BadArtifact, match=r"parts are named like 000000-000015\.json; delete this file and run again"):
+        Folder(tmp_path).longest_part(0, 15)
+
+
+def test_a_result_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    result = MethodResult(False, 0.1, 1.0, {"kendall": math.nan}, ())
+    part = Part((InputResult(0, 0, "", "k", "a", 0.5, 3, 0, {"gae": result}),), 1, 1)
+    with pytest.raises(NotFinite, match="a result of inputs 0 to 0 is NaN or infinite"):
+        Folder(tmp_path).save_part(0, 0, part)
+    assert not list((tmp_path / "parts").iterdir())
+
+
+def test_a_table_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    column = Column("auc", "AUC", "", "lower")
+    line = Line("gae", False, False, {"auc": Estimate(0.5, 0.4, 0.6, 3, 1.0)})
+    trend = Trend("aopc", "morf", "delete", (0.0, 0.5), {"gae": (0.0, 0.1)})
+    agreement = Agreement(("gae", "rollout"), ((1.0, -1.0), (-1.0, 1.0)))
+    good = BenchTable("t", (), (column,), (line,), (trend,), (), agreement)
+    (tmp_path / "table.json").write_text(files.table_json(good), encoding="utf-8")
+    assert read_table(tmp_path) == good
+    outside = replace(line, cells={"auc": Estimate(0.7, 0.4, 0.6, 3)})  # as in a skewed sample
+    (tmp_path / "table.json").write_text(files.table_json(replace(good, lines=(outside,))), encoding="utf-8")
+    assert read_table(tmp_path).lines == (outside,)
+    for change, message in (
+        ({"columns": ()}, "one or more columns"),
+        ({"columns": (column, column)}, "names of their own"),
+        ({"lines": ()}, "it has no lines"),
+        ({"lines": (replace(line, cells={"aopc": line.cells["auc"]}),)}, "a cell for 'aopc', which is not a column"),
+        ({"lines": (replace(line, cells={"auc": Estimate(0.5, 0.6, 0.4, 3)}),)}, "0.6 to 0.4 is reversed"),
+        ({"lines": (replace(line, cells={"auc": Estimate(0.5, 0.4, 0.6, -1)}),)}, "n is -1; expected at least 0"),
+        ({"lines": (replace(line, cells={"auc": Estimate(0.5, 0.4, 0.6, 3, 1.5)}),)}, "p is 1.5; expected 0 to 1"),
+        ({"trends": (replace(trend, removed=(0.5, 0.0)),)}, "shares that ascend from 0"),
+        ({"trends": (replace(trend, means={"gae": (0.0,)}),)}, "2 removed, 1 means"),
+        ({"agreement": replace(agreement, tau=((1.0,),))}, "expected 2 rows of 2"),
+        ({"agreement": replace(agreement, tau=((1.0, 2.0), (2.0, 1.0)))}, "agreement is 2.0; expected -1 to 1"),
+    ):
+        changed: BenchTable = replace(good, **change)
+        (tmp_path / "table.json").write_text(files.table_json(changed), encoding="utf-8")
+        with pytest.raises(BadArtifact, match=rf"table\.json is not a benchmark table: .*{message}"):
+            read_table(tmp_path)
 
 
 def test_results_have_one_row_for_each_curve_and_give_the_same_numbers(

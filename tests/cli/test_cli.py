@@ -8,22 +8,25 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.forked import forked
 from tests.heads.corpus import CORPUS as PARSED
 from tests.heads.corpus import conllu
 from tests.render.shown import FINE
 from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
+from whichtoken.atomic_write import open_whole
+from whichtoken.bench.folder import Folder
 from whichtoken.catalogue import FILE, catalogue, describe_methods
 from whichtoken.cli.model import LIBRARIES
 from whichtoken.cli.outputs import Progress, Sink, until_stopped, write_results
-from whichtoken.cli.run import main
+from whichtoken.cli.run import ended_by_sigterm, main
 from whichtoken.cli.subject import NO_HEADS
 from whichtoken.records import Attribution
 from whichtoken.render.rows import Look
@@ -79,7 +82,7 @@ def started(*words: str, **changes: Any) -> subprocess.CompletedProcess[str]:
 
 LIGHT = """
 import sys
-from whichtoken.cli.run import main
+from whichtoken.cli.run import ended_by_sigterm, main
 for words in ["--help"], ["explain", "--help"], ["methods"], ["methods", "attcat"], ["metrics"]:
     print(f"<{' '.join(words)}>")
     try:
@@ -619,6 +622,119 @@ def test_results_reach_the_file_one_by_one(form: str, tmp_path: Path) -> None:
 
     write_results(results(), Sink(form, tmp_path / "x", Look(), 400))
     assert 0 < sizes[200] < sizes[399]
+
+
+@pytest.mark.slow  # a process that imports torch
+def test_sigterm_keeps_the_finished_rows_of_a_file_job(model: str, tmp_path: Path) -> None:
+    rows = 50_000  # many more than there is time for
+    (tmp_path / "many.csv").write_text("text\n" + "very slow film\n" * rows, encoding="utf-8")
+    words = ["explain", "--file", "many.csv", "--model", model, "--method", "attcat", "--out", "done.jsonl"]
+    returncode, err = stopped_when(lambda: any(p.stat().st_size for p in tmp_path.glob(".done.*")), words, tmp_path)
+    assert returncode == 143, err
+    finished = [Attribution.from_json(line) for line in (tmp_path / "done.jsonl").read_text("utf-8").splitlines()]
+    assert 0 < len(finished) < rows
+    assert err.splitlines()[-2:] == [
+        f"whichtoken: {len(finished)} of {rows} explained, written to done.jsonl",
+        "whichtoken: terminated",
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == {"many.csv", "done.jsonl"}
+
+
+@pytest.mark.slow  # a process that imports torch
+def test_sigterm_keeps_the_finished_parts_of_a_benchmark(model: str, tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("the very slow film won\n" * 5000, encoding="utf-8")
+    words = ["bench", "--data", "many.txt", "--model", model, "--methods", "attcat", "--metrics", "auc", "--out", "out"]
+    parts = tmp_path / "out" / "parts"
+    returncode, err = stopped_when(lambda: bool(list(parts.glob("0*.json"))), [*words, "--min-tokens", "1"], tmp_path)
+    assert (returncode, err.splitlines()[-1]) == (143, "whichtoken: terminated")
+    assert "Traceback" not in err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"spec.json", "parts"}
+    assert all(Folder(tmp_path / "out").longest_part(int(path.name[:6]), 10_000) for path in parts.iterdir())
+
+
+def stopped_when(there: Callable[[], bool], words: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Send SIGTERM to a command once something is there; return its exit code and standard error."""
+    job = subprocess.Popen(
+        [sys.executable, "-m", "whichtoken", *words],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not there() and job.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            job.wait(0.01)
+    job.terminate()
+    err = job.communicate(timeout=120)[1]
+    return job.returncode, err
+
+
+@pytest.mark.parametrize("ctrl_c", ["as usual", "ignored"])  # a shell may start background jobs so
+def test_sigterm_ends_like_ctrl_c_with_its_own_code(
+    ctrl_c: str, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(path: Path) -> list[Attribution]:
+        with open_whole(tmp_path / "half.txt"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("it went on")
+
+    def work() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if ctrl_c == "ignored" else signal.default_int_handler)
+        with (tmp_path / "said").open("w") as sys.stderr, pytest.raises(SystemExit) as ending:
+            main(["show", saved])
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert ending.value.code == 143
+
+    monkeypatch.setattr("whichtoken.cli.show.read_results", slowly)
+    assert forked(work) == 0
+    assert (tmp_path / "said").read_text() == "whichtoken: terminated\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["said"]
+
+
+def test_sigterm_while_a_row_is_written_waits_until_it_is(tmp_path: Path) -> None:
+    def work() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        progress, written, results = Progress(), [], [{"first": FINE}, {"second": FINE}]
+        with ended_by_sigterm() as stop:
+            for row in until_stopped(results, progress):
+                os.kill(os.getpid(), signal.SIGTERM)
+                written.append(row)
+        assert written == results[:1]
+        assert (progress.finished, progress.interrupted, stop.terminated) == (1, True, True)
+
+    assert forked(work) == 0
+
+
+def test_a_caller_that_handles_sigterm_keeps_its_own_way(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert run(capsys, "show", saved)[0] == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "SAVED"],
+        ["show", "SAVED", "--format", "json"],
+        ["show", "SAVED", "--format", "jsonl"],
+        ["show", "SAVED", "--format", "html"],
+        ["methods"],
+        pytest.param(["explain", "slow", "--method", "attcat"], marks=pytest.mark.slow),  # it imports torch
+        pytest.param(["compare", "slow", "--methods", "attcat", "--format", "json"], marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_a_full_standard_output_is_one_line(words: list[str], saved: str) -> None:
+    whole = [sys.executable, "-m", "whichtoken", *(saved if word == "SAVED" else word for word in words)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(whole, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == "whichtoken: standard output cannot be written: No space left on device\n"
+    assert done.returncode == 2
 
 
 def test_ctrl_c_while_a_row_is_written_waits_until_it_is() -> None:

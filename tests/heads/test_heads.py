@@ -154,6 +154,21 @@ BREAKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "relations": (lambda d: d["statistics"].update(relations=7), "relations is 7; expected a valid array"),
     "a relation": (lambda d: d["statistics"]["relations"][0].pop("name"), r"relations\[0\]\.name is missing"),
     "shares": (lambda d: d["statistics"]["relations"][0]["shares"].pop(), "shares of nsubj must have one value"),
+    "a share": (
+        lambda d: d["statistics"]["relations"][0]["shares"][0].__setitem__(0, 1.5),
+        "shares is 1.5; expected",
+    ),
+    "an offset's share": (
+        lambda d: d["statistics"]["offset_shares"][0].__setitem__(0, -0.5),
+        "offset_shares is -0.5; expected 0 to 1",
+    ),
+    "a position's share": (lambda d: d["statistics"]["relations"][0].update(position_share=2), "position_share is 2"),
+    "a count of heads": (lambda d: d["syntactic"][0].__setitem__(0, -1), "syntactic is -1; expected at least 0"),
+    "another count": (lambda d: d["positional"][0].__setitem__(0, -1), "positional is -1; expected at least 0"),
+    "a count of words": (lambda d: d["statistics"].update(n_words=-1), "n_words is -1"),
+    "measured": (lambda d: d["statistics"]["relations"][0].update(n_measured=10**6), "were measured than found"),
+    "a negative count": (lambda d: d["statistics"]["relations"][0].update(n_measured=-1), "n_measured is -1"),
+    "a rule out of bounds": (lambda d: d["rule"].update(min_count=0), "rule: min_count=0 is not allowed"),
 }
 
 

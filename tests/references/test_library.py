@@ -1,5 +1,6 @@
 """Libraries as data: what they say, how they are stored, and what is refused."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,9 +13,11 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save
 from tests.forked import forked
+from tests.test_atomic_write import limited
 from tests.tiny import CORPUS, KINDS, model_of
+from torch import Tensor
 
 import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadSetting, LibraryMismatch, UsageError
@@ -220,6 +223,18 @@ def flipped(path: Path) -> None:
     path.write_bytes(data)
 
 
+def recipe(folder: Path, **changes: Any) -> None:
+    found = json.loads((folder / "references.json").read_text())["recipe"]
+    edited(folder / "references.json", recipe=found | changes)
+
+
+def reference(folder: Path, **changes: Any) -> None:
+    """Change the first of them."""
+    found = json.loads((folder / "references.json").read_text())["references"]
+    found[0][0] |= changes
+    edited(folder / "references.json", references=found)
+
+
 DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("no description", lambda f: (f / "references.json").unlink(), "has no references.json"),
     ("no activations", lambda f: (f / "activations.safetensors").unlink(), "is missing; build the library again"),
@@ -241,6 +256,20 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("fewer classes", lambda f: edited(f / "references.json", references=[]), "3 labels, 0 lists"),
     ("no list", lambda f: edited(f / "references.json", references=3), "references is 3; expected a valid array"),
     ("no default recipe", lambda f: edited(f / "references.json", recipe={}), "recipe.rule is missing"),
+    (
+        "layers with a gap",
+        lambda f: edited(f / "references.json", layers=[0, 2, 3]),
+        "expected consecutive hidden states",
+    ),
+    ("layers that the model has not", lambda f: edited(f / "references.json", layers=[2, 3, 4]), "from 0 to 3"),
+    ("layers below 0", lambda f: edited(f / "references.json", layers=[-1, 0, 1]), "from 0 to 3"),
+    ("no layers", lambda f: edited(f / "references.json", layers=[]), "expected consecutive hidden states"),
+    ("a negative count", lambda f: edited(f / "references.json", n_short=-1), "n_short is -1; expected at least 0"),
+    ("more short than scanned", lambda f: edited(f / "references.json", n_short=99), "more texts are too short"),
+    ("more wrong than labelled", lambda f: edited(f / "references.json", n_wrong=99), "more texts are misclassified"),
+    ("a setting out of bounds", lambda f: recipe(f, n=0), r"references\.json: recipe: n=0 is not allowed"),
+    ("an improbable probability", lambda f: reference(f, probability=1.5), "probability of a reference is 1.5; expec"),
+    ("a text without tokens", lambda f: reference(f, n_tokens=0), "n_tokens of a reference is 0; expected at least 1"),
     ("other layers", lambda f: edited(f / "references.json", layers=[0]), r"have shape \(6, 3, .*expected \(6, 1, "),
 ]
 
@@ -254,30 +283,68 @@ def test_damaged_libraries_are_refused(name: str, damage: Any, message: str, tmp
         wt.references.load(tmp_path / "library")
 
 
-def test_a_file_with_the_right_hash_that_is_no_safetensors(tmp_path: Path) -> None:
-    import hashlib
+def with_activations(folder: Path, content: bytes) -> None:
+    """Other activations, with their hash in the description."""
+    (folder / "activations.safetensors").write_bytes(content)
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    edited(folder / "references.json", activations_blake2b=digest)
 
+
+NO_TENSORS = {
+    "nonsense": b"nonsense",
+    "empty": b"",
+    "a header cut short": (500).to_bytes(8, "little") + b'{"0.val',
+    "a huge header": (2**62).to_bytes(8, "little") + b"{}",
+    "deep nesting": (200_000).to_bytes(8, "little") + b"[" * 100_000 + b"]" * 100_000,
+    "a header that is a list": (2).to_bytes(8, "little") + b"[]",
+}
+
+
+@pytest.mark.parametrize("name", NO_TENSORS)
+def test_a_file_with_the_right_hash_that_is_no_safetensors(name: str, tmp_path: Path) -> None:
     wt.references.save(make(), tmp_path / "library")
-    (tmp_path / "library" / "activations.safetensors").write_bytes(b"nonsense")
-    edited(
-        tmp_path / "library" / "references.json",
-        activations_blake2b=hashlib.blake2b(b"nonsense", digest_size=16).hexdigest(),
-    )
-    with pytest.raises(BadArtifact, match="cannot be read"):
+    with_activations(tmp_path / "library", NO_TENSORS[name])
+    with pytest.raises(BadArtifact, match=r"activations\.safetensors cannot be read: \S"):
         wt.references.load(tmp_path / "library")
 
 
-def test_activations_under_other_names_are_refused(tmp_path: Path) -> None:
-    import hashlib
+def set_to(tensors: dict[str, Tensor], name: str, value: float) -> None:
+    tensors[name] = tensors[name].clone()
+    tensors[name].view(-1)[3] = value
 
+
+OTHER_TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
+    "another role": (lambda t: t.update({"0.colours": torch.ones(1)}), r"the tensor '0\.colours' is not known"),
+    "another class": (lambda t: t.update({"7.values": torch.ones(1)}), r"the tensor '7\.values' is not known"),
+    "no values": (lambda t: t.update({"0.answers": t.pop("0.values")}), "class 0 have answers, but no values"),
+    "a dimension less": (lambda t: t.update({"0.values": t["0.values"][..., 0].contiguous()}), "have shape"),
+    "a dimension more": (lambda t: t.update({"0.values": t["0.values"][..., None]}), "have shape"),
+    "nothing": (lambda t: t.update({"0.values": t["0.values"][..., :0]}), "have shape"),
+    "whole numbers": (lambda t: t.update({"0.values": t["0.values"].long()}), "are torch.int64; expected floating"),
+    "int8 without scales": (lambda t: t.update({"0.values": t["0.values"].to(torch.int8)}), "or int8 with scales"),
+    "another size": (lambda t: t.update({"1.values": t["1.values"][..., :3].contiguous()}), "different sizes"),
+    "scales of another shape": (
+        lambda t: t.update({"0.values": t["0.values"].to(torch.int8), "0.scales": torch.ones(3)}),
+        r"scales have shape \(3,\) and torch.float32, expected \(3, ",
+    ),
+    "answers of another shape": (lambda t: t.update({"0.answers": torch.ones(2)}), r"answers have shape \(2,\)"),
+    "NaN": (lambda t: set_to(t, "0.values", float("nan")), "class 0: some values are NaN or infinite"),
+    "infinity": (lambda t: set_to(t, "1.values", float("inf")), "class 1: some values are NaN or infinite"),
+    "improbable answers": (
+        lambda t: t.update({"0.answers": torch.full((t["0.values"].shape[0], 2, t["0.values"].shape[2]), 1.5)}),
+        "an answer's probability is 1.5; expected 0 to 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TENSORS)
+def test_activations_that_cannot_be_are_refused(name: str, tmp_path: Path) -> None:
     wt.references.save(make(), tmp_path / "library")
-    path = tmp_path / "library" / "activations.safetensors"
-    save_file({"0.colours": torch.ones(1)}, path)
-    edited(
-        tmp_path / "library" / "references.json",
-        activations_blake2b=hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest(),
-    )
-    with pytest.raises(BadArtifact, match="activations of class 0 have colours, but no values"):
+    tensors = load_file(tmp_path / "library" / "activations.safetensors")
+    change, message = OTHER_TENSORS[name]
+    change(tensors)
+    with_activations(tmp_path / "library", save(tensors))
+    with pytest.raises(BadArtifact, match=rf"activations\.safetensors: .*{message}"):
         wt.references.load(tmp_path / "library")
 
 
@@ -326,9 +393,7 @@ def saved_and_killed(library: ReferenceLibrary, target: Path, at: int) -> bool:
 
 
 @pytest.mark.parametrize("there_before", [False, True])
-def test_killed_at_any_point_of_saving_leaves_the_old_library_the_new_or_none(
-    there_before: bool, tmp_path: Path
-) -> None:
+def test_killed_at_any_point_of_saving_leaves_the_old_library_or_the_new(there_before: bool, tmp_path: Path) -> None:
     before, new = make(n=2) if there_before else None, make(n=5)
     old = None if before is None else before.digest
     found: list[str | None] = []
@@ -348,20 +413,33 @@ def test_killed_at_any_point_of_saving_leaves_the_old_library_the_new_or_none(
     assert ended
     assert found[0] == old
     assert found[-1] == new.digest
-    assert set(found) <= {new.digest, old, None}
+    assert set(found) == {new.digest, old}  # what was there before is put back
     assert len(found) > 8
+    wt.references.save(new, tmp_path / "last")  # removes what all those killed left
+    assert {path.name for path in tmp_path.iterdir()} <= {str(at) for at in range(200)} | {"last"}
 
 
 def test_an_error_while_saving_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wt.references.save(make(), tmp_path / "library")
 
-    def full(*_: object) -> None:
-        raise OSError("No space left on device")
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
 
-    monkeypatch.setattr("whichtoken.references.store.save_file", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr("whichtoken.references.store.save_file", broken)
+    with pytest.raises(ZeroDivisionError):
         wt.references.save(make(n=2), tmp_path / "library")
     assert os.listdir(tmp_path) == ["library"]
+    assert wt.references.load(tmp_path / "library").digest == make().digest
+
+
+def test_a_full_disk_while_saving_is_one_line_and_leaves_the_older_library(tmp_path: Path) -> None:
+    wt.references.save(make(), tmp_path / "library")
+    larger = make(dtype="float64")
+    said = limited(lambda: wt.references.save(larger, tmp_path / "library"), tmp_path)
+    assert said.startswith(f"{tmp_path / 'library'} cannot be written: ")
+    assert "File too large" in said
+    assert "\n" not in said
+    assert sorted(os.listdir(tmp_path)) == ["library", "said"]
     assert wt.references.load(tmp_path / "library").digest == make().digest
 
 

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = "--debug" in before_texts  # anywhere, so that it can be appended to a failed command
     if debug:
         words.remove("--debug")
-    with _ended_by_sigterm() as stop:
+    with ended_by_sigterm() as stop:
         code = _run(words, debug=debug)
         try:
             sys.stdout.flush()
@@ -79,7 +79,7 @@ class _Stop:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[_Stop]:
+def ended_by_sigterm() -> Iterator[_Stop]:
     """Let SIGTERM do what Ctrl-C does at that moment; a caller that set SIGTERM otherwise keeps its own way."""
     stop = _Stop()
 
