@@ -260,6 +260,12 @@ def test_parquet_columns_of_one_name_or_a_cut_file_are_refused(tmp_path: Path) -
     assert str(error.value).isprintable()
 
 
+def test_a_file_with_an_odd_name_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as error:
+        list(read_examples(write(tmp_path, "a\nb.csv", 'text\n"a\n')))
+    assert str(error.value) == rf"{tmp_path}/a\nb.csv, line 2: a quote is opened here and never closed"
+
+
 def test_half_of_a_surrogate_pair_in_a_list_is_refused_with_its_row() -> None:
     (example,) = read_examples(["a\ud800"])
     with pytest.raises(BadInput, match="row 0 is not valid Unicode"):
