@@ -1,7 +1,12 @@
 """Corpora as people have them: files, data sets, lists; and what is wrong with them."""
 
+import csv
+import io
 import json
+import os
+import tracemalloc
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from whichtoken.data.examples import TextExample, count_examples, read_examples, shuffle
+from whichtoken.data import files
+from whichtoken.data.examples import TextExample, check_texts, count_examples, read_examples, shuffle
 from whichtoken.errors import BadInput, UsageError
 
 ROWS = [{"label": "1", "text": 'a "quoted, word'}, {"label": "0", "text": "naïve 電影"}]
@@ -93,6 +99,215 @@ def test_something_like_a_hugging_face_dataset() -> None:
 def test_files_that_cannot_be_read(name: str, content: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
         list(read_examples(write(tmp_path, name, content)))
+
+
+DEEP = "[" * 100_000
+HALF = "\\ud800"  # as written in JSON
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.jsonl", f'{{"text": "a"}}\n{{"text": {DEEP}', "x.jsonl, line 2 cannot be read: nested too deeply"),
+        (
+            "x.jsonl",
+            f'{{"text": {"[" * 900 + "]" * 900}}}',
+            "x.jsonl, (line|row) 1 .*(nested too deeply|expected a text)",
+        ),
+        ("x.jsonl", f'{{"text": {"9" * 5000}}}', "x.jsonl, line 1 cannot be read: a whole number has too many digits"),
+        ("x.jsonl", f'{{"text": {"9" * 4000}}}', "x.jsonl, row 1 is .*; expected a text"),
+        (
+            "x.jsonl",
+            f'{{"text": "a{HALF}"}}',
+            r"x.jsonl, line 1 cannot be read: it holds '.ud800', half of a surrogate",
+        ),
+        ("x.jsonl", f'{{"text": "a", "label": "{HALF}"}}', r"x.jsonl, line 1 cannot be read: it holds"),
+        ("x.jsonl", f'{{"text": "a", "{HALF}": 1}}', r"x.jsonl, line 1 cannot be read: it holds"),
+        ("x.jsonl", '{"text": "a", "text": "b"}', "x.jsonl, line 1: two columns have the name 'text'; rename one"),
+        ("x.csv", "text,label,text\na,1,b\n", "x.csv, line 1: two columns have the name 'text'; rename one"),
+        ("x.tsv", "text\ttext\na\tb\n", "x.tsv, line 1: two columns have the name 'text'"),
+        ("x.csv", 'text,label\na,1\n"b,1\nc,2\nd,1\n', "x.csv, line 3: a quote is opened here and never closed"),
+        ("x.csv", 'text,label\n"b,1\n"c",2\n', "x.csv, line 3: 'c\",2.*' follows a closing quote; expected a comma"),
+        ("x.csv", 'text\n"a" b\n', "x.csv, line 2: ' b.*' follows a closing quote"),
+        ("x.csv", "text,label\n\n'a\n", "x.csv, line 3: expected 2 columns, as in the header, found 1"),
+        ("x.csv", "text,label\na\r\n", "x.csv, line 2: expected 2 columns, as in the header, found 1"),
+        ("x.csv", "text,label\na,b,c\n", "x.csv, line 2: expected 2 columns, as in the header, found 3"),
+        ("x.csv", 'text,label\n"a\nb"\n', "x.csv, line 2: expected 2 columns, as in the header, found 1"),
+        ("x.csv", "text\na\n".encode("utf-16"), "x.csv, line 1 is not UTF-8: b'.xff.xfe"),
+        ("x.csv", "text\na\n".encode("utf-16-le"), "x.csv, line 1 has a zero byte"),
+        ("x.csv", "text\nnaïve\n".encode("latin-1"), "x.csv, line 2 is not UTF-8: b'na.xefve'; save the file as UTF-8"),
+        (
+            "x.csv",
+            ",".join(f"column{i}" for i in range(2000)) + "\n" + "a," * 1999 + "a",
+            "x.csv, row 2: no usual text",
+        ),
+        ("x.parquet", b"PAR1" + b"\0" * 40 + b"\xff\xff\xff\x7fPAR1", "x.parquet cannot be read: "),
+        ("x.parquet", b"", "x.parquet cannot be read: "),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_hostile_files_are_refused_in_one_line(name: str, content: str | bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message) as error:
+        list(read_examples(write(tmp_path, name, content)))
+    assert len(str(error.value)) < 1000
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.txt"])
+def test_a_file_without_rows_has_no_examples(name: str, tmp_path: Path) -> None:
+    header = {"x.csv": "text\n", "x.tsv": "text\n"}.get(name, "\n\n")
+    for content in ("", "\ufeff", header):
+        assert list(read_examples(write(tmp_path, name, content))) == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_any_line_end_and_a_byte_order_mark_are_fine(end: str, tmp_path: Path) -> None:
+    csv_lines = ["\ufefftext,label,,", "a,1,,", f'"b{end}c",2,,', ""]
+    found = list(read_examples(write(tmp_path, "x.csv", end.join(csv_lines))))
+    assert [(one.texts, one.label) for one in found] == [(("a",), "1"), ((f"b{end}c",), "2")]
+    for name, lines in {"x.txt": ["\ufeffa", "b"], "x.jsonl": ['\ufeff{"text": "a"}', '{"text": "b"}']}.items():
+        assert [one.texts for one in read_examples(write(tmp_path, name, end.join(lines)))] == [("a",), ("b",)]
+
+
+def test_a_cell_may_be_longer_than_the_limit_of_the_csv_module(tmp_path: Path) -> None:
+    before, long = csv.field_size_limit(), "slow film\n" * 20_000
+    path = write(tmp_path, "x.csv", f'text,label\n"{long}",1\n{long.replace(chr(10), " ")},0\n')
+    assert [len(one.texts[0]) for one in read_examples(path)] == [200_000, 200_000]
+    assert csv.field_size_limit() == before  # it is one limit for the whole process
+
+
+def test_a_cell_or_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONGEST", 1000)
+    path = write(tmp_path, "x.csv", 'text\na\n"' + "b\n" * 2000)
+    with pytest.raises(BadInput, match=r"x.csv, line 3: a quoted text has more than 1,000 characters; is its quote"):
+        list(read_examples(path))
+    for name in ("x.csv", "x.tsv", "x.txt", "x.jsonl"):
+        with pytest.raises(BadInput, match=r"line 2 has more than 1,000 characters"):
+            list(read_examples(write(tmp_path, name, '{"text": "b"}\n' + "a" * 2000)))
+
+
+@given(st.text(st.sampled_from('a", \r\n'), max_size=12))
+def test_csv_is_read_as_by_the_csv_module(content: str) -> None:
+    def by_module() -> list[list[str]] | None:
+        try:
+            return [row for row in csv.reader(io.StringIO(content, newline=""), strict=True) if row]
+        except csv.Error:
+            return None
+
+    def by_us() -> list[list[str]] | None:
+        try:
+            lines = files.decode_lines(io.StringIO(content, newline=""), "x.csv")
+            return [cells for _, cells in files._split_csv(enumerate(lines, 1), "x.csv")]
+        except BadInput:
+            return None
+
+    assert by_us() == by_module()
+
+
+def test_a_folder_a_pipe_or_a_file_of_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "folder.csv").mkdir()
+    locked = write(tmp_path, "locked.csv", "text\na\n")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)  # root may read everything
+    for path, message in (
+        (tmp_path / "pipe.csv", "pipe.csv is a pipe or a device; give a file"),
+        (tmp_path / "folder.csv", "folder.csv is a folder; give a file"),
+        (locked, "locked.csv cannot be read: Permission denied"),
+        ("~nobody-of-this-name/x.csv", "~nobody-of-this-name/x.csv cannot be read: Could not determine home"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            list(read_examples(path))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"text": pa.array([b"a", b"\xff"])}, r"x.parquet, row 0 is \(b'a',\); expected a text"),
+        ({"text": pa.array([["a"], ["b"]])}, r"x.parquet, row 0 is .*; expected a text"),
+        ({"text": pa.array([{"a": 1}, None])}, r"x.parquet, row 0 is .*; expected a text"),
+        ({"text": pa.array(["a", None])}, r"x.parquet, row 1 is .*; expected a text"),
+        (
+            {"text": pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff"))},
+            r"x.parquet, rows 0 to 1 cannot be read: not UTF-8",
+        ),
+        (
+            {"text": pa.array(["a", "b"]), "at": pa.array([1, 2], pa.timestamp("ns"))},
+            r"x.parquet, rows 0 to 1 cannot be read: Nanosecond",
+        ),
+    ],
+    ids=["bytes", "lists", "objects", "nulls", "not UTF-8", "times"],
+)
+def test_parquet_columns_of_other_types_are_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(BadInput, match=message) as error:
+        list(read_examples(tmp_path / "x.parquet"))
+    assert str(error.value).isprintable()
+
+
+def test_parquet_columns_of_one_name_or_a_cut_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
+    with pytest.raises(BadInput, match=r"x.parquet: two columns have the name 'text'"):
+        list(read_examples(path))
+    parquet.write_table(pa.table({"text": ["a"] * 1000}), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(BadInput, match=r"x.parquet cannot be read: ") as error:
+        list(read_examples(path))
+    assert str(error.value).isprintable()
+
+
+def test_a_file_with_an_odd_name_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as error:
+        list(read_examples(write(tmp_path, "a\nb.csv", 'text\n"a\n')))
+    assert str(error.value) == rf"{tmp_path}/a\nb.csv, line 2: a quote is opened here and never closed"
+
+
+def test_half_of_a_surrogate_pair_in_a_list_is_refused_with_its_row() -> None:
+    (example,) = read_examples(["a\ud800"])
+    with pytest.raises(BadInput, match="row 0 is not valid Unicode"):
+        check_texts(example.texts, example.where)
+
+
+def many_rows(path: Path, n: int) -> Path:
+    """Write n rows of about 100 characters."""
+    rows = ({"text": f"{i} " + "slow film " * 10, "label": str(i % 2)} for i in range(n))
+    if path.suffix == ".parquet":
+        table = pa.Table.from_pylist(list(rows))
+        parquet.write_table(table, path, row_group_size=n, use_dictionary=False)  # one group: the worst case
+        return path
+    line = {
+        ".csv": lambda row: f'"{row["text"]}",{row["label"]}\n',
+        ".tsv": lambda row: f"{row['text']}\t{row['label']}\n",
+        ".jsonl": lambda row: json.dumps(row) + "\n",
+        ".txt": lambda row: f"{row['text']}\n",
+    }[path.suffix]
+    header = {".csv": "text,label\n", ".tsv": "text\tlabel\n"}.get(path.suffix, "")
+    path.write_text(header + "".join(map(line, rows)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt", "parquet"])
+def test_memory_does_not_grow_with_the_number_of_rows(kind: str, tmp_path: Path) -> None:
+    def peak(n: int) -> int:
+        path = many_rows(tmp_path / f"{n}.{kind}", n)
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_examples(path)) == n
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(2000)  # imports
+    assert peak(10_000) < 1.2 * peak(2000)
+
+
+def test_the_first_row_is_read_before_a_fault_in_a_later_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "x.csv", 'text\na\nb\n"c\n')
+    assert [one.texts for one in islice(read_examples(path), 2)] == [("a",), ("b",)]
 
 
 @pytest.mark.parametrize(

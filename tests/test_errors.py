@@ -22,6 +22,15 @@ def test_a_message_continues_the_name_of_the_input() -> None:
     assert str(WhichTokenError("the model is not there")) == "the model is not there"
 
 
+def test_a_message_is_one_line_of_bounded_length_whatever_a_file_holds() -> None:
+    assert str(BadInput("a\nb\x1b[2J\ud800\u202e é電")) == r"a\nb\x1b[2J\ud800\u202e é電"
+    assert str(BadInput("is empty", place="a\r.csv, row 3")) == r"a\r.csv, row 3 is empty"
+    message = str(BadInput(f"x.csv: no column {'k' * 5000}; rename it"))
+    assert len(message) < 1000
+    assert message.startswith("x.csv: no column kkk")
+    assert message.endswith("kkk; rename it")
+
+
 def test_the_index_of_an_empty_text() -> None:
     with pytest.raises(BadInput, match="input 2 has an empty text") as caught:
         wt.explain(subject(), ["slow", "film", " "])

@@ -1,6 +1,7 @@
 """Questions from files: SQuAD v1 and v2, rows as Hugging Face has them, and what is refused, by its place."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,38 @@ def test_what_is_wrong_is_said_with_its_place(found: Any, message: str, tmp_path
     assert str(tmp_path / "questions.json") in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ("[" * 100_000, "questions.json cannot be read: nested too deeply"),
+        ('{"data": ' * 100_000, "questions.json cannot be read: nested too deeply"),
+        (f'[{{"id": {"9" * 5000}}}]', "questions.json cannot be read: a whole number has too many digits"),
+        (
+            [{**ROW, "question": "a\ud800"}],
+            "questions.json cannot be read: it holds '.ud800', half of a surrogate pair",
+        ),
+        ([{**ROW, "id": "\udfff", "answers": []}], "questions.json cannot be read: it holds '.udfff'"),
+        ([{**ROW, "answers": [{"text": "slow", "answer_start": 10**4000}]}], "question 0: answer 'slow' at 1000"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_hostile_json_is_refused_in_one_line(found: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message) as error:
+        read_squad(written(tmp_path, found))
+    assert len(str(error.value)) < 1000
+    assert str(error.value).isprintable()
+
+
+def test_a_folder_or_a_pipe_is_no_file_of_questions(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for path, message in ((tmp_path, "is a folder; give a file"), (tmp_path / "pipe.json", "is a pipe or a device")):
+        with pytest.raises(BadInput, match=message):
+            read_squad(path)
+
+
 def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"nowhere.json cannot be read"):
+    with pytest.raises(BadInput, match=r"there is no file .*nowhere.json"):
         read_squad(tmp_path / "nowhere.json")
     (tmp_path / "odd.json").write_bytes(b"\xff\xfe[]")
-    with pytest.raises(BadInput, match=r"odd.json is not the JSON of questions"):
+    with pytest.raises(BadInput, match=r"odd.json cannot be read: not UTF-8"):
         read_squad(tmp_path / "odd.json")

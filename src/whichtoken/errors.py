@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import ClassVar
 
+LONGEST = 900  # characters of a message; names and values in it may come from a hostile file
+
 
 def show(value: object, width: int = 200) -> str:
     """Return a value as an error message shows it: cut to `width`, and safe for nesting or digits without end."""
@@ -42,11 +44,18 @@ class WhichTokenError(Exception):
 
     def __str__(self) -> str:
         place = self.place or ("" if self.index is None else f"input {self.index}")
-        return self.message_for(place) if place else self.message
+        return _one_line(self.message_for(place) if place else self.message)
 
     def message_for(self, place: str) -> str:
         """Return the message with `place` as the name of the input."""
         return f"{place}{'' if self.message.startswith(':') else ' '}{self.message}"
+
+
+def _one_line(message: str) -> str:
+    """Escape what is not printable, and leave out the middle of an over-long message."""
+    if not message.isprintable():
+        message = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    return message if len(message) <= LONGEST else f"{message[: LONGEST * 2 // 3]} [...] {message[-LONGEST // 4 :]}"
 
 
 class UsageError(WhichTokenError, ValueError):

@@ -18,7 +18,7 @@ def reading(source: object, error: type[WhichTokenError] = BadArtifact) -> Itera
     try:
         yield
     except WhichTokenError as ours:
-        if str(source) in str(ours):
+        if str(source) in ours.message_for(ours.place):  # as it was written, before anything is escaped
             raise
         raise error(f"{source}: {ours}") from ours
     except Exception as other:  # whatever it is, the file caused it, and `--debug` shows it

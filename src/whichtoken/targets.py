@@ -65,7 +65,7 @@ def label_index(label: Any, labels: Sequence[str]) -> int:
         same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
         if same:
             return labels.index(same[0])
-        if not label.isdecimal():
+        if not label.isdecimal() or len(label) > 9:  # Python refuses to convert thousands of digits
             raise UnknownName("label", label, labels)
         label = int(label)  # as typed on a command line or in a file
     try:

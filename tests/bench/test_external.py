@@ -187,6 +187,11 @@ PLACED = {"text": "very slow", "method": "shap", "spans": [[0, 4], [5, 9]], "sco
         ([{**GOOD, "texts": 5}], "line 1 is 5; expected a text, or a pair"),
         ([GOOD, {**GOOD, "text": "slow very", "tokens": ["slow", "ver", "##y"], "method": "lime"}],
          "line 1: lime has no scores for 'very slow'; score every text"),
+        ([{**GOOD, "label": ["x"]}], r"line 1: label is \['x'\]; expected a text, or null"),
+        ([{**GOOD, "revision": 3}], "line 1: revision is 3; expected a text, or null"),
+        ([{**GOOD, "scores": [1, 10**400, 3]}], "line 1: scores is .*; expected a list of numbers"),
+        ([{**GOOD, "method": "a\ud800"}], "line 1 cannot be read: it holds '.ud800'"),
+        ([GOOD, {**GOOD, "text": "\u200b"}], "line 2: the tokenizer finds no token"),
         ([], "made.jsonl has no attributions"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
@@ -196,3 +201,18 @@ def test_what_is_wrong_is_named_by_file_and_line(
 ) -> None:
     with pytest.raises(BadInput, match=f"made.jsonl(, )?{message.removeprefix('made.jsonl')}"):
         read_external_scores(written(lines, *rows), task_for(subject_of("bert")))
+
+
+@pytest.mark.parametrize("raw", ["[" * 100_000, "[" * 900 + "]" * 900, '{"a":' * 5000, "9" * 5000], ids=len)
+@pytest.mark.parametrize("field", ["text", "method", "scores", "spans", "sequences", "label", "other"])
+def test_hostile_json_is_refused_in_one_line_or_not_read(
+    raw: str, field: str, subject_of: SubjectOf, lines: Path
+) -> None:
+    row = json.dumps({**PLACED, field: "here"}).replace('"here"', raw)
+    lines.write_text(row, encoding="utf-8")
+    try:
+        read_external_scores(lines, task_for(subject_of("bert")))
+        assert field in ("other", "sequences")  # these may hold anything
+    except BadInput as error:
+        assert f"{lines}, line 1" in str(error)  # noqa: PT017  # some are accepted
+        assert len(str(error)) < 1000  # noqa: PT017

@@ -183,8 +183,10 @@ def test_a_protocol_of_true_classes_explains_them(subject_of: SubjectOf) -> None
     assert without_cost(wt.bench.run(subject, rows, METHODS, "gold", how)) == without_cost(table)
     with pytest.raises(BadInput, match=r"row 0: this protocol explains the gold label, but there is none"):
         wt.bench.run(subject, TEXTS, METHODS, protocol=how)
-    with pytest.raises(UnknownName, match="unknown label 'funny'"):
+    with pytest.raises(UnknownName, match=r"^row 0: unknown label 'funny'"):
         wt.bench.run(subject, TEXTS, METHODS, ["funny"] * 7, how)
+    with pytest.raises(UnknownName, match=r"^row 1: unknown label '999"):
+        wt.bench.run(subject, TEXTS, METHODS, [0, "9" * 5000, *[0] * 5], how)
 
 
 def test_absolute_aopc_counts_rises_as_drops(subject_of: SubjectOf) -> None:

@@ -436,6 +436,12 @@ FILES = {
     "blank.csv": b"text,label\nvery slow,0\n  ,1\n",
     "invisible.csv": "text\nvery slow\n\u200b\n".encode(),
     "broken.jsonl": b'{"text": "very slow"}\n{"text": \n',
+    "deep.jsonl": b'{"text": ' + b"[" * 100_000 + b"\n",
+    "digits.jsonl": b'{"text": "slow", "label": ' + b"9" * 5000 + b"}\n",
+    "half.jsonl": b'{"text": "very slow"}\n{"text": "slow \\ud800"}\n',
+    "twice.csv": b"text,text\nvery slow,0\n",
+    "open.csv": b'text,label\nvery slow,0\n"slow,1\nrare,0\n',
+    "utf16.csv": "text\nvery slow\n".encode("utf-16"),
 }
 # Words after `explain`, exit code, what is said.
 FAILURES: dict[str, tuple[list[str], int, str]] = {
@@ -457,6 +463,33 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "zero bytes": (["--file", "zero.csv"], 2, "zero.csv, line 2 has a zero byte: this is not a text file"),
     "blank row": (["--file", "blank.csv"], 2, "blank.csv, row 3 has an empty text"),
     "broken row": (["--file", "broken.jsonl"], 2, "broken.jsonl, line 2 is not JSON"),
+    "deep row": (["--file", "deep.jsonl"], 2, "deep.jsonl, line 1 cannot be read: nested too deeply"),
+    "long number": (["--file", "digits.jsonl"], 2, "digits.jsonl, line 1 cannot be read: a whole number has too many"),
+    "half a pair": (["--file", "half.jsonl", "--out", "y.jsonl"], 2, "half.jsonl, line 2 cannot be read: it holds"),
+    "column twice": (["--file", "twice.csv"], 2, "twice.csv, line 1: two columns have the name 'text'"),
+    "open quote": (["--file", "open.csv"], 2, "open.csv, line 3: a quote is opened here and never closed"),
+    "other encoding": (["--file", "utf16.csv"], 2, "utf16.csv, line 1 is not UTF-8"),
+    "folder for a file": (["--file", "folder.csv"], 2, "folder.csv is a folder; give a file"),
+    "argument of bytes": (["slow \udcff"], 2, "text 1 is not valid Unicode"),
+    "deep setting": (
+        ["slow", "--method", "gae", "-o", "start_layer=" + "[" * 5000],
+        2,
+        "-o start_layer=[[[[[[[[[[[[[[[[[[[[[[[[[[[[ cannot be read: nested too deeply",
+    ),
+    "nested setting": (
+        ["slow", "--method", "gae", "-o", "start_layer=" + "[" * 500 + "]" * 500],
+        2,
+        "nested too deeply",
+    ),
+    "infinite setting": (["slow", "--method", "gae", "-o", "start_layer=1e999"], 2, "start_layer=inf is not allowed"),
+    "setting of many digits": (
+        ["slow", "--method", "gae", "-o", "start_layer=" + "9" * 5000],
+        2,
+        "-o start_layer=9999999999999999999999999999 cannot be read: a whole number has too many digits",
+    ),
+    "large setting": (["slow", "--method", "gae", "-o", f"start_layer={10**4000}"], 2, "start_layer=1000000"),
+    "half a setting": (["slow", "--method", "gae", "-o", r'start_layer="\ud800"'], 2, "half of a surrogate pair"),
+    "target of many digits": (["slow", "--target", "9" * 5000], 2, "unknown label '9999"),
     "unknown kind of file": (["--file", "x.docx"], 2, "cannot tell what kind of file it is"),
     "unknown method": (["slow", "--method", "atcat"], 2, "unknown method 'atcat'; did you mean 'attcat'?"),
     "no method": (["slow", "--method", ","], 2, "method names, separated by commas"),
@@ -510,6 +543,7 @@ def test_a_failure_is_one_line_with_its_exit_code_and_writes_nothing(
     words, code, message = FAILURES[name]
     for file, content in FILES.items():
         (tmp_path / file).write_bytes(content)
+    (tmp_path / "folder.csv").mkdir()
     monkeypatch.chdir(tmp_path)
     chosen = [] if "--model" in words else ["--model", model]
     found, out, err = run(capsys, "explain", *words, *chosen)
@@ -517,7 +551,8 @@ def test_a_failure_is_one_line_with_its_exit_code_and_writes_nothing(
     assert message in err
     assert len(err.splitlines()) == 1 + ("left out" in err)
     assert "Traceback" not in err
-    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+    assert len(err) < 1100
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "folder.csv"}
 
 
 def test_a_library_that_a_killed_build_was_replacing_is_put_back(
@@ -584,6 +619,20 @@ def test_ctrl_c_keeps_the_finished_rows_of_a_file_job(model: str, tmp_path: Path
     assert "interrupted" in err
     assert "Traceback" not in err
     assert {path.name for path in tmp_path.iterdir()} == {"many.csv", "done.jsonl"}
+
+
+@pytest.mark.parametrize("form", ["terminal", "jsonl", "json"])
+def test_results_reach_the_file_one_by_one(form: str, tmp_path: Path) -> None:
+    """Otherwise a job of many rows would not fit in memory."""
+    sizes = []
+
+    def results() -> Iterator[dict[str, Attribution]]:
+        for _ in range(400):
+            sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+            yield {"attcat": FINE}
+
+    write_results(results(), Sink(form, tmp_path / "x", Look(), 400))
+    assert 0 < sizes[200] < sizes[399]
 
 
 @pytest.mark.slow  # a process that imports torch

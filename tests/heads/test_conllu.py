@@ -1,5 +1,6 @@
 """CoNLL-U files: which words there are, where they stand in the text, and what is said of bad lines."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,9 @@ def test_several_files_follow_one_another(tmp_path: Path) -> None:
         (["1-2 ab _ _"], "line 1: this sentence has no words"),
         (["one Dogs 0 root"], "line 1: found word 'one'"),
         (["1  0 root"], "line 1: word 1 has no form"),
+        (["9" * 5000 + " Dogs 0 root"], "line 1: found word '999"),
+        (["1 Dogs " + "9" * 5000 + " root"], "line 1: head '999"),
+        (["1-" + "9" * 5000 + " don't _ _", "1 do 0 root"], "line 1: found word '1-999"),
         (["# only a comment"], "has no sentence in CoNLL-U format"),
     ],
 )
@@ -107,6 +111,7 @@ def test_bad_sentences_are_named_by_file_and_line(lines: list[str], message: str
         read(tmp_path, conllu(lines))
     assert message in str(caught.value)
     assert "c.conllu" in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -129,3 +134,7 @@ def test_a_missing_file_is_missed_at_once(tmp_path: Path) -> None:
         wt.heads.read_conllu(tmp_path / "nowhere.conllu")
     with pytest.raises(BadInput, match="a list is not a path"):
         wt.heads.read_conllu([tmp_path])  # type: ignore[arg-type]
+    os.mkfifo(tmp_path / "pipe")
+    for path, message in ((tmp_path, "is a folder; give a file"), (tmp_path / "pipe", "is a pipe or a device")):
+        with pytest.raises(BadInput, match=message):
+            wt.heads.read_conllu(path)

@@ -58,6 +58,14 @@ def test_white_space_is_no_word_and_pairs_are_two_texts(nlp: Any, tmp_path: Path
     assert [s.text for s in wt.heads.parse_texts(tmp_path / "pairs.csv", nlp)] == ["It won", "He did"]
 
 
+def test_a_text_longer_than_the_pipeline_takes_is_named_by_its_row(tmp_path: Path) -> None:
+    short = blank_parser()
+    short.max_length = 10
+    (tmp_path / "x.csv").write_text("text\nIt won.\nNobody did sleep.\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"x.csv, row 3: the text has 17 characters, the pipeline takes 10; split it"):
+        list(wt.heads.parse_texts(tmp_path / "x.csv", short))
+
+
 def test_what_cannot_parse_is_refused(nlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadSetting, match="returns no dependencies"):
         list(wt.heads.parse_texts(["It won."], spacy.blank("en")))

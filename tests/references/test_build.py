@@ -147,9 +147,12 @@ def test_labels_may_be_indices_or_names(form: Any) -> None:
 def test_a_label_that_the_model_does_not_have_is_named() -> None:
     for label in (7, "maybe", 0.5, [0, 1]):
         with pytest.raises(
-            BadInput, match=rf"label {re.escape(repr(label))} of .* not a label of the model: 0 contradiction, 1 ent"
+            BadInput,
+            match=rf"^row \d: label {re.escape(repr(label))} of .* not a label of the model: 0 contradiction, 1 ent",
         ):
             build(TEXTS[:3], [label] * 3)
+    with pytest.raises(BadInput, match=r"^row \d: label '9{39} of "):
+        build(TEXTS[:3], ["9" * 5000] * 3)
 
 
 @pytest.mark.parametrize("unknown", [-1, "-1", "", None])

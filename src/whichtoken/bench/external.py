@@ -12,10 +12,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from whichtoken.data.examples import check_texts, read_file_rows
+from whichtoken.data.examples import check_texts
+from whichtoken.data.files import read_file_rows
 from whichtoken.decode import fits
-from whichtoken.errors import BadInput
+from whichtoken.errors import BadInput, WhichTokenError
 from whichtoken.models import Document
+from whichtoken.reading import reading
 from whichtoken.tasks import Task
 
 InputKey = tuple[str, ...]
@@ -43,15 +45,13 @@ def read_external_scores(path: Path, task: Task) -> dict[InputKey, dict[str, Ext
     external: dict[InputKey, dict[str, ExternalScores]] = {}
     for number, row in read_file_rows(path):
         where = f"{path}, line {number}"
-        texts = check_texts(row.get("texts", row.get("text")), where)
-        name = row.get("method")
-        if not isinstance(name, str) or not name:
-            raise BadInput(f'{where}: the method has no name; give "method"')
+        with reading(where, BadInput):
+            texts, name = _read_names(row, where)
         if name in external.setdefault(texts, {}):
             raise BadInput(f"{where}: {name} has already scored this text; give each text once per method")
-        if not isinstance(row.get("tuned_on_deletion", False), bool):
-            raise BadInput(f"{where}: tuned_on_deletion is {row['tuned_on_deletion']!r:.40}; expected true or false")
-        scores = _read_scores(row, task.encode([texts], task.bench_long, 0)[0], where)
+        document = _encode(task, texts, where)
+        with reading(where, BadInput):
+            scores = _read_scores(row, document, where)
         rest = row.get("label"), row.get("tuned_on_deletion", False), row.get("revision")
         external[texts][name] = ExternalScores(scores, where, *rest)
     if not external:
@@ -64,6 +64,29 @@ def read_external_scores(path: Path, task: Task) -> dict[InputKey, dict[str, Ext
                 f"{where}: {', '.join(sorted(missing))} has no scores for {texts[0][:40]!r}; score every text"
             )
     return external
+
+
+def _read_names(row: Mapping[str, Any], where: str) -> tuple[InputKey, str]:
+    """Return the texts and the method of a row, after checking everything but its scores."""
+    texts = check_texts(row.get("texts", row.get("text")), where)
+    name = row.get("method")
+    if not isinstance(name, str) or not name:
+        raise BadInput(f'{where}: the method has no name; give "method"')
+    if not isinstance(row.get("tuned_on_deletion", False), bool):
+        raise BadInput(f"{where}: tuned_on_deletion is {row['tuned_on_deletion']!r:.40}; expected true or false")
+    for key in ("label", "revision"):
+        if not isinstance(row.get(key), str | None):
+            raise BadInput(f"{where}: {key} is {row[key]!r:.40}; expected a text, or null")
+    return texts, name
+
+
+def _encode(task: Task, texts: InputKey, where: str) -> Document:
+    try:
+        document: Document = task.encode([texts], task.bench_long, 0)[0]
+        return document
+    except WhichTokenError as error:
+        error.place = where
+        raise
 
 
 def _read_scores(row: Mapping[str, Any], document: Document, where: str) -> tuple[float, ...]:

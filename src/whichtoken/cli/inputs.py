@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from whichtoken.data.examples import check_texts, decode_lines, read_examples
+from whichtoken.data.examples import check_texts, read_examples
+from whichtoken.data.files import decode_lines
 from whichtoken.decode import check_plain
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.reading import reading
@@ -153,7 +154,7 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
                 parsed = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
             except json.JSONDecodeError:
                 parsed = value
-            if isinstance(parsed, dict | list):
+            if isinstance(parsed, dict | list | str):
                 check_plain(parsed)
         settings[name.strip()] = parsed
     return settings

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
+from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -185,9 +185,9 @@ def _terminal(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
     if sink.out is None:
         print_each(Console(), results, sink.look)
         return
-    plain = StringIO()
+    plain = TextIOWrapper(file, encoding="utf-8", newline="\n")
     print_each(Console(file=plain, width=120, color_system=None), results, sink.look)
-    file.write(plain.getvalue().encode())
+    plain.detach()  # `file` is closed by its owner
 
 
 _WRITERS: Mapping[str, Callable[[Iterable[Result], Sink, Any], None]] = {

@@ -3,15 +3,15 @@
 Files are read row by row, so a corpus need not fit in memory. No torch.
 """
 
-import csv
-import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from whichtoken.errors import BadInput, UsageError
+from whichtoken.data.files import read_file_rows
+from whichtoken.errors import BadInput
+from whichtoken.reading import reading
 
 TEXTS = (
     ("text",),
@@ -56,7 +56,7 @@ def read_examples(source: Any, labels: Any = None, columns: str | Sequence[str] 
     text_columns = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     names = Columns(text_columns, labels if isinstance(labels, str) else None)
     is_file = isinstance(source, str | Path)
-    rows = read_file_rows(Path(source).expanduser()) if is_file else enumerate(_check_iterable(source))
+    rows = read_file_rows(expand_path(source)) if is_file else enumerate(_check_iterable(source))
     examples = _parse_rows(rows, names, f"{source}, " if is_file else "")
     return examples if labels is None or isinstance(labels, str) else _attach_labels(examples, labels)
 
@@ -84,7 +84,7 @@ def read_images(source: Any, labels: Any = None, columns: Sequence[str] | None =
         pairs = enumerate(zip(source, image_labels, strict=True))
         yield from (ImageExample(image, label, f"image {number}") for number, (image, label) in pairs)
         return
-    path = Path(source).expanduser()
+    path = expand_path(source)
     if path.is_dir():
         for file in sorted(entry for entry in path.rglob("*") if entry.suffix.lower() in IMAGES):
             yield ImageExample(file, None if file.parent == path else file.parent.name, str(file))
@@ -97,6 +97,12 @@ def read_images(source: Any, labels: Any = None, columns: Sequence[str] | None =
             if name not in row:
                 raise BadInput(f"{where}: no column {name!r}; the columns are {', '.join(map(str, row))}")
         yield ImageExample(path.parent / str(row[column]), None if label is None else row[label], where)
+
+
+def expand_path(source: str | Path) -> Path:
+    """Return the path with `~` expanded; BadInput if there is no such home."""
+    with reading(source, BadInput):
+        return Path(source).expanduser()
 
 
 def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, ...]:
@@ -148,16 +154,21 @@ def _check_iterable(source: Any) -> Iterable[Any]:
 def _parse_rows(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> Iterator[TextExample]:
     for number, row in rows:
         where = f"{place}row {number}"
-        if isinstance(row, Mapping):
-            yield _parse_row(row, columns, where)
-            continue
-        if columns.texts or columns.label:
-            requested = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
-            raise BadInput(f"{where} is {row!r:.40}, which has no columns; requested columns: {requested}")
-        yield TextExample(_as_texts(row, where), where=where)
+        with reading(where, BadInput):
+            example = _parse_row(row, columns, where)
+        yield example
 
 
-def _parse_row(row: Mapping[str, Any], columns: Columns, where: str) -> TextExample:
+def _parse_row(row: Any, columns: Columns, where: str) -> TextExample:
+    if isinstance(row, Mapping):
+        return _parse_columns(row, columns, where)
+    if columns.texts or columns.label:
+        requested = ", ".join(name for name in (*(columns.texts or ()), columns.label) if name)
+        raise BadInput(f"{where} is {row!r:.40}, which has no columns; requested columns: {requested}")
+    return TextExample(_as_texts(row, where), where=where)
+
+
+def _parse_columns(row: Mapping[str, Any], columns: Columns, where: str) -> TextExample:
     usual = next((names for names in TEXTS if all(name in row for name in names)), None)
     names = columns.texts or usual
     known = ", ".join(str(name) for name in row)
@@ -189,78 +200,3 @@ def _attach_labels(examples: Iterator[TextExample], labels: Iterable[Any]) -> It
         yield replace(example, label=label)
     if next(rest, missing) is not missing:
         raise BadInput("there are more labels than texts; give the same number of each")
-
-
-def read_file_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the rows of a file, each with its line or row number."""
-    readers: dict[str, Callable[[Path], Iterator[tuple[int, Mapping[str, Any]]]]] = {
-        ".csv": lambda path: _read_delimited(path, ",", csv.QUOTE_MINIMAL),
-        ".tsv": lambda path: _read_delimited(path, "\t", csv.QUOTE_NONE),  # quotes in GLUE's files are plain text
-        ".jsonl": _read_json_lines,
-        ".parquet": _read_parquet,
-        ".txt": _read_lines,
-    }
-    if path.suffix.lower() not in readers:
-        raise BadInput(f"{path}: cannot tell what kind of file it is; known extensions are {', '.join(readers)}")
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}")
-    try:
-        yield from readers[path.suffix.lower()](path)
-    except (OSError, csv.Error) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error
-
-
-def _read_delimited(path: Path, delimiter: str, quoting: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        reader = csv.DictReader(decode_lines(lines, str(path)), delimiter=delimiter, quoting=quoting)
-        for row in reader:
-            if None in row or None in row.values():
-                expected = len(reader.fieldnames or ())
-                raise BadInput(f"{path}, line {reader.line_num}: expected {expected} columns, as in the header")
-            yield reader.line_num, row
-
-
-def _read_json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-        for number, line in enumerate(decode_lines(lines, str(path)), 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise BadInput(f"{path}, line {number} is {line[:40]!r}; expected an object with named columns")
-            yield number, row
-
-
-def _read_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the text of each line; empty lines are skipped."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-        for number, line in enumerate(decode_lines(lines, str(path)), 1):
-            if line.strip():
-                yield number, {"text": line.strip()}
-
-
-def decode_lines(lines: Iterable[str], name: str) -> Iterator[str]:
-    """Yield lines that were read with errors="surrogateescape"; raise BadInput with the number of an invalid line."""
-    for number, line in enumerate(lines, 1):
-        if "\0" in line:
-            raise BadInput(f"{name}, line {number} has a zero byte: this is not a text file")
-        if any("\udc80" <= character <= "\udcff" for character in line):
-            raw = line.encode("utf-8", "surrogateescape").strip()
-            raise BadInput(f"{name}, line {number} is not UTF-8: {raw!r:.60}; save the file as UTF-8")
-        yield line
-
-
-def _read_parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        raise UsageError("reading parquet needs pyarrow: pip install 'whichtoken[parquet]'") from error
-    try:
-        with parquet.ParquetFile(path) as file:
-            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
-            yield from enumerate(rows)
-    except ArrowException as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error

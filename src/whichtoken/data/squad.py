@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from whichtoken.data.files import check_file, check_unicode
 from whichtoken.errors import BadInput
+from whichtoken.reading import reading
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,18 @@ def read_squad(path: str | Path) -> list[Question]:
 
     A row has a question, a context, and answers as in Hugging Face datasets, or one answer as a string.
     """
-    path = Path(path).expanduser()
+    with reading(path, BadInput):
+        path = Path(path).expanduser()
+        check_file(path)
+        return _parse_questions(path.read_text(encoding="utf-8-sig"), path)
+
+
+def _parse_questions(text: str, path: Path) -> list[Question]:
     try:
-        parsed = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error
-    except ValueError as error:
+        parsed = json.loads(text)
+    except json.JSONDecodeError as error:
         raise BadInput(f"{path} is not the JSON of questions and contexts: {error}") from error
+    check_unicode(parsed, text)
     rows = _paragraph_rows(parsed["data"], path) if isinstance(parsed, dict) and "data" in parsed else parsed
     if not isinstance(rows, list):
         raise BadInput(

@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whichtoken.data.examples import decode_lines
+from whichtoken.data.files import check_file, read_lines
 from whichtoken.errors import BadInput
 from whichtoken.heads.sentence import Parsed, Sentence
+from whichtoken.reading import reading
 from whichtoken.words import Span
 
 COLUMNS = 10
 _TEXT = re.compile(r"#\s*text\s*=\s?(.*)")  # not `# text_en = ...`, a translation
-_WORD, _RANGE, _EMPTY = re.compile(r"[1-9]\d*"), re.compile(r"([1-9]\d*)-([1-9]\d*)"), re.compile(r"\d+\.[1-9]\d*")
+# At most 9 digits, because Python refuses to convert thousands of them.
+_WORD, _HEAD = re.compile(r"[1-9]\d{0,8}", re.ASCII), re.compile(r"\d{1,9}", re.ASCII)
+_RANGE, _EMPTY = re.compile(r"([1-9]\d{0,8})-([1-9]\d{0,8})", re.ASCII), re.compile(r"\d+\.[1-9]\d*")
 
 
 def read_conllu(*paths: str | Path) -> Iterator[Sentence]:
@@ -23,8 +26,8 @@ def read_conllu(*paths: str | Path) -> Iterator[Sentence]:
     for path in paths:
         if not isinstance(path, str | Path):
             raise BadInput(f"a {type(path).__name__} is not a path; give CoNLL-U files: read_conllu('dev.conllu')")
-        if not Path(path).expanduser().is_file():
-            raise BadInput(f"there is no file {path}")
+        with reading(path, BadInput):
+            check_file(Path(path).expanduser())
     return (sentence for path in paths for sentence in _sentences(Path(path).expanduser()))
 
 
@@ -58,24 +61,21 @@ class _Open:
 
 
 def _sentences(path: Path) -> Iterator[Sentence]:
-    try:
-        with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:  # text mode also reads \r\n as \n
-            any_sentence = False
-            for block in _blocks(decode_lines(lines, str(path))):
-                sentence = _parse_block(path, block)
-                if sentence is not None:
-                    any_sentence = True
-                    yield sentence
-            if not any_sentence:
-                raise BadInput(f"{path} has no sentence in CoNLL-U format")
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    any_sentence = False
+    with reading(path, BadInput):
+        for block in _blocks(read_lines(path)):
+            sentence = _parse_block(path, block)
+            if sentence is not None:
+                any_sentence = True
+                yield sentence
+    if not any_sentence:
+        raise BadInput(f"{path} has no sentence in CoNLL-U format")
 
 
-def _blocks(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
+def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
     """Yield blocks of numbered lines, separated by empty lines."""
     block: list[tuple[int, str]] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in lines:
         if line.strip():
             block.append((number, line.rstrip("\n")))
         elif block:
@@ -141,7 +141,7 @@ def _read_line(where: str, number: int, line: str, sentence: _Open) -> None:
 
 
 def _head(path: Path, word: _Word, n_words: int) -> int | None:
-    if not re.fullmatch(r"\d+", word.head) or int(word.head) > n_words:
+    if not _HEAD.fullmatch(word.head) or int(word.head) > n_words:
         raise BadInput(f"{path}, line {word.line}: head {word.head!r} is not one of the words, 0 to {n_words}")
     return int(word.head) - 1 if int(word.head) else None
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from whichtoken.data.examples import check_texts, read_examples
+from whichtoken.data.examples import TextExample, check_texts, read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.heads.sentence import Parsed, Sentence
 
@@ -40,9 +40,9 @@ def _load_pipeline(name: str) -> Any:
         ) from error
 
 
-def _sentences(examples: Iterable[Any], nlp: Any, name: str) -> Iterator[Sentence]:
+def _sentences(examples: Iterable[TextExample], nlp: Any, name: str) -> Iterator[Sentence]:
     any_sentence = False
-    pairs = ((text, e.where) for e in examples for text in check_texts(e.texts, e.where))
+    pairs = ((text, e.where) for e in examples for text in _check_length(e, nlp))
     for doc, where in nlp.pipe(pairs, as_tuples=True, batch_size=TEXTS_AT_ONCE):
         if not doc.has_annotation("DEP"):
             raise BadSetting("pipeline", name, "one with a parser; this one returns no dependencies")
@@ -53,6 +53,16 @@ def _sentences(examples: Iterable[Any], nlp: Any, name: str) -> Iterator[Sentenc
                 yield Sentence(sentence.text, words, where)
     if not any_sentence:
         raise BadInput("there are no texts to parse")
+
+
+def _check_length(example: TextExample, nlp: Any) -> tuple[str, ...]:
+    texts, limit = check_texts(example.texts, example.where), getattr(nlp, "max_length", None)
+    for text in texts:
+        if limit is not None and len(text) > limit:
+            raise BadInput(
+                f"{example.where}: the text has {len(text)} characters, the pipeline takes {limit}; split it"
+            )
+    return texts
 
 
 def _words(sentence: Any) -> tuple[Parsed, ...]:

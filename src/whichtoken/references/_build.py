@@ -186,7 +186,7 @@ def _is_correct(subject: Subject, example: TextExample, candidate: Candidate) ->
     label: Any = example.label
     if isinstance(label, str):
         label = label.strip()
-        if label not in subject.labels and label.removeprefix("-").isdecimal():
+        if label not in subject.labels and label.removeprefix("-").isdecimal() and len(label) < 10:
             label = int(label)
     if isinstance(label, bool) or (isinstance(label, float) and label.is_integer()):
         label = int(label)
@@ -199,8 +199,8 @@ def _is_correct(subject: Subject, example: TextExample, candidate: Candidate) ->
     except UsageError as error:
         labels = ", ".join(f"{i} {name}" for i, name in enumerate(subject.labels))
         raise BadInput(
-            f"label {label!r} of {example.texts[0]!r:.40} is not a label of the model: {labels}; correct it, or ignore "
-            "labels with correct_only=False"
+            f"{example.where}: label {label!r:.40} of {example.texts[0]!r:.40} is not a label of the model: {labels}; "
+            "correct it, or ignore labels with correct_only=False"
         ) from error
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from whichtoken.data.examples import decode_lines
+from whichtoken.data.files import check_file, read_lines
 from whichtoken.errors import BadInput, UnknownName
 from whichtoken.metrics._plausibility import Rationale
+from whichtoken.reading import reading
 
 NEUTRAL = 2  # of the sentiments 0 (very negative) to 4 (very positive)
 _LEAF, _NODE = re.compile(r"\(([0-4])\s+([^\s()]+)\)"), re.compile(r"\([0-4](?:\s*\0)+\)")
@@ -60,17 +61,15 @@ def sst_rationale(tree: SentimentTree, label: str | int) -> Rationale:
 
 
 def _trees(path: Path) -> Iterator[SentimentTree]:
-    try:
-        with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-            for number, line in enumerate(decode_lines(lines, str(path)), 1):
-                if line.strip():
-                    yield _tree(line.strip(), f"{path}, line {number}")
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    with reading(path, BadInput):
+        check_file(path)
+        for number, line in read_lines(path):
+            if line.strip():
+                yield _tree(line.strip(), f"{path}, line {number}")
 
 
 def _tree(line: str, where: str) -> SentimentTree:
-    rest, shorter = line, _LEAF.sub("\0", line)  # no line contains \0: `decode_lines` refuses it
+    rest, shorter = line, _LEAF.sub("\0", line)  # no line contains \0: `read_lines` refuses it
     while shorter != rest:
         rest, shorter = shorter, _NODE.sub("\0", shorter)
     if rest != "\0":

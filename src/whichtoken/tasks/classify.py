@@ -175,7 +175,11 @@ def _check_output(target: Any, subject: Subject) -> None:
 def class_gold(subject: Subject, example: BenchInput) -> Gold:
     if example.truth is None:
         raise BadInput(": this protocol explains the gold label, but there is none", place=example.where)
-    return Gold(Class(label_index(example.truth, subject.labels)))
+    try:
+        return Gold(Class(label_index(example.truth, subject.labels)))
+    except UsageError as error:
+        error.place, error.message = example.where or "an example", f": {error.message}"
+        raise
 
 
 def class_objective(subject: Subject, goals: Sequence[Any], logits: Tensor) -> ClassObjective:
