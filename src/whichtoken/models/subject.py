@@ -23,7 +23,7 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
-from whichtoken.models.checks import check_ids, check_values, check_vocabulary, count_embeddings
+from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.quantised import find_packed, named_tensors
 from whichtoken.models.twin import make_twin
@@ -75,7 +75,7 @@ class Subject:
         if not getattr(self.tokenizer, "is_fast", False):
             name = type(self.tokenizer).__name__
             raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
-        check_vocabulary(self.tokenizer, count_embeddings(self.model))
+        check_vocabulary(self.tokenizer)
         if self.architecture.positions_after_padding and self.model.config.pad_token_id is None:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
@@ -215,7 +215,7 @@ class Subject:
         fit = Fit(self.limit, long, from_left, only)
         with _tokenizer_lock(self.tokenizer):  # tokenizing temporarily changes its truncation and padding
             documents = tokenize(self.tokenizer, checked, fit, first)
-        check_ids(documents, count_embeddings(self.model), first)
+        check_fit(self.model, self.tokenizer, documents, first)
         return documents
 
     def batch(self, rows: Sequence[Row]) -> Batch:
