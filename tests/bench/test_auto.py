@@ -13,6 +13,7 @@ from whichtoken.bench import _run as running
 from whichtoken.bench import auto
 from whichtoken.bench._run import Sample, run_sample
 from whichtoken.bench.auto import BestMethod, best_method, choose
+from whichtoken.bench.folder import table_json
 from whichtoken.bench.measure import Bench
 from whichtoken.bench.selection import default_methods
 from whichtoken.errors import UsageError
@@ -203,3 +204,13 @@ def test_the_default_models_own_benchmark_comes_first(
     assert not runs
     renamed = replace(subject, revision="another")
     assert "in a small benchmark" in best_method(renamed, TEXTS[:1]).why
+
+
+def test_a_stored_benchmark_may_not_say_how_many_texts_it_has(
+    subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = subject_of("bert")
+    table = BenchTable("", (("revision", subject.fingerprint()),), COLUMNS, (line("attcat", 0.5),), ())
+    (tmp_path / "table.json").write_text(table_json(table), encoding="utf-8")
+    monkeypatch.setattr(auto, "SHIPPED", tmp_path / "table.json")
+    assert best_method(subject).why.endswith("in the benchmark that comes with whichtoken (size unknown)")

@@ -538,7 +538,12 @@ CHANGES: dict[str, tuple[Change, str]] = {
 }
 
 
-def test_a_part_is_taken_over_only_as_it_was_saved(subject_of: SubjectOf, tmp_path: Path) -> None:
+def test_a_part_is_taken_over_only_as_it_was_saved(
+    subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_draw_figures", lambda *_: None)  # a second each
+    monkeypatch.setattr(report, "_curves", lambda *_: "")
+
     def again() -> BenchTable:
         return wt.bench.run(subject_of("bert"), TEXTS[:3], METHODS, protocol=quick("auc"), out=tmp_path)
 
@@ -592,6 +597,14 @@ def test_a_part_with_an_odd_name_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "parts" / name).write_text("{}")
     with pytest.raises(BadArtifact, match=r"parts are named like 000000-000015\.json; delete this file and run again"):
         Folder(tmp_path).longest_part(0, 15)
+
+
+def test_what_a_killed_run_left_half_written_is_gone_when_the_run_goes_on(tmp_path: Path) -> None:
+    Folder(tmp_path).claim({}, {})
+    for folder in (tmp_path, tmp_path / "parts"):
+        (folder / ".report.html.abcdefgh.whichtoken-new").write_text("half")
+    Folder(tmp_path).claim({}, {})
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["parts", "spec.json"]
 
 
 def test_a_result_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:

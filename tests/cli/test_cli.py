@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -552,6 +553,16 @@ def test_a_failure_is_one_line_with_its_exit_code_and_writes_nothing(
     assert "Traceback" not in err
     assert len(err) < 1100
     assert {path.name for path in tmp_path.iterdir()} == {*FILES, "folder.csv"}
+
+
+def test_a_library_that_a_killed_build_was_replacing_is_put_back(
+    model: str, references: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(references, tmp_path / ".library.abcdefgh.whichtoken-old" / "library")
+    words = ["--model", model, "--references", str(tmp_path / "library"), "--method", "contrast-cat"]
+    code, _, err = run(capsys, "explain", "very slow", *words)
+    assert (code, err) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["library"]
 
 
 def test_no_references_names_the_model_in_the_command(model: str, capsys: pytest.CaptureFixture[str]) -> None:
