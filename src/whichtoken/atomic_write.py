@@ -172,5 +172,6 @@ def _replace_folder(beside: Path, real: Path) -> None:
         real.rename(old / real.name)
         beside.rename(real)
     finally:
-        _clear(old)
+        with suppress(OSError):  # what cannot be removed now is removed by the next write
+            _clear(old)
         os.close(lock)

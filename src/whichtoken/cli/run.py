@@ -56,11 +56,16 @@ def _run(words: Sequence[str], *, debug: bool) -> int:
             raise
         print(f"whichtoken: {_line(error)}", file=sys.stderr)
         return error.exit_code
-    except (OSError, UnicodeEncodeError) as error:  # files have errors of our own, so this is standard output
-        if debug:
+    except (OSError, UnicodeEncodeError) as error:
+        if debug or not _is_about_output(error):
             raise
         return _give_up_output(error)
     raise AssertionError("a Typer application always exits")
+
+
+def _is_about_output(error: OSError | UnicodeEncodeError) -> bool:
+    """Return whether standard output failed: files that we write have errors of our own, and others a name."""
+    return isinstance(error, UnicodeEncodeError) or (error.errno is not None and error.filename is None)
 
 
 def _give_up_output(error: OSError | UnicodeEncodeError) -> int:
