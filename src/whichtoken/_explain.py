@@ -282,13 +282,15 @@ def _locate_non_finite(trace: Trace) -> str | None:
 def _n_attentions(needs: Needs, eager: bool) -> int:
     """Return how many sets of attention matrices a pass keeps; values and gradients are one: most methods need both.
 
-    Without fused attention, the graph of a gradient holds one set even if none is recorded.
+    Without fused attention, the graph of a gradient holds one set even if none is recorded. Relevance is in float64,
+    so that one set has the size of two.
     """
-    relevances = sum(site is Site.ATTENTION for _, site in needs.relevance)
-    recorded = relevances + (Site.ATTENTION in needs.values | needs.grads)
+    sizes = [(site, 2 if rules.carries == "relevance" else 1) for rules, site in needs.relevance]
+    recorded = sum(size for site, size in sizes if site is Site.ATTENTION)
+    recorded += Site.ATTENTION in needs.values | needs.grads
     differentiated = bool(needs.grads) or Ask.PASSES in needs.asks
-    unfused = bool(needs.relevance) or (differentiated and (eager or needs.view.hide_special))
-    return max(recorded, int(unfused))
+    unfused = int(differentiated and (eager or needs.view.hide_special))
+    return max([recorded, unfused, *(size for _, size in sizes)])
 
 
 def _pair_questions(question: Any, context: Any) -> list[tuple[str, str]]:
