@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from whichtoken.boundary import describe_failure
 from whichtoken.errors import UsageError
-from whichtoken.reading import describe_failure
 
 try:
     import fcntl

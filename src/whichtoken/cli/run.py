@@ -11,8 +11,8 @@ from shlex import quote
 from types import FrameType
 from typing import NoReturn
 
+from whichtoken.boundary import describe_failure
 from whichtoken.errors import NoHeads, NoReferences, UsageError, WhichTokenError
-from whichtoken.reading import describe_failure
 from whichtoken.render.rows import visible
 
 INTERRUPTED, TERMINATED = 130, 143  # as shells report them
