@@ -101,16 +101,16 @@ def test_a_pass_keeps_no_attention_that_it_no_longer_needs(method: str, most: fl
     assert one_set < peak < most * one_set
 
 
-@pytest.mark.parametrize("method", ["attn-lrp", "full-lrp", "cp-lrp"])
+@pytest.mark.parametrize(("method", "size"), [("attn-lrp", 1), ("full-lrp", 2), ("cp-lrp", 1)])
 def test_a_batch_is_bounded_by_the_attention_that_propagation_keeps(
-    method: str, subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
+    method: str, size: int, subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if no attention is recorded: the graph that relevance goes back through holds it."""
-    monkeypatch.setattr("whichtoken._explain.PAIRS_PER_BATCH", 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
+    """Also if no attention is recorded: the graph that relevance goes back through holds it, for some in float64."""
+    monkeypatch.setattr("whichtoken._explain.PAIRS_PER_BATCH", size * 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
     job = plan(subject_of("bert"), [method])
     assert job.fits(2, 4)
     assert not job.fits(3, 4)
-    assert plan(subject_of("bert"), ["integrated-gradients"]).fits(3, 4)
+    assert plan(subject_of("bert"), ["integrated-gradients"]).fits(3 * size, 4)
 
 
 @dataclass(frozen=True)
