@@ -37,6 +37,7 @@ format: $(READY)        ## put the code into the form that `check` wants
 bench: $(READY)         ## speed ratios on this machine, written to benchmarks/results/
 	@$(BIN)/python benchmarks/single_pass.py
 	@$(BIN)/python benchmarks/contrast_cat.py
+	@$(BIN)/python benchmarks/threads.py
 
 results: $(READY)       ## docs/results.md, from the benchmarks stored in benchmarks/runs/
 	@$(BIN)/python benchmarks/results.py

@@ -10,7 +10,6 @@ benchmarks/results/sharing.md.
 
 import argparse
 import platform
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -27,7 +26,7 @@ from whichtoken.bench._run import prepare
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.results import Part
 from whichtoken.core.objectives import Objective
-from whichtoken.core.rows import Row
+from whichtoken.core.rows import Rows
 from whichtoken.core.trace import Ask
 from whichtoken.evaluate import degrade_input, open_input
 from whichtoken.models import LogitCache
@@ -78,10 +77,10 @@ def single_pass(name: str) -> bool:
 class OneByOne(LogitCache):
     """A cache that stores nothing: every sequence is evaluated by itself, each time it is needed."""
 
-    def read(self, rows: Sequence[Row], objective: Objective) -> list[Tensor]:
+    def read(self, rows: Rows, objective: Objective) -> list[Tensor]:
         self.tally.asked += len(rows)
         self.tally.evaluated += len(rows)
-        return [self.subject.logits(self.subject.batch([row]))[0] for row in rows]
+        return [self.subject.logits(self.subject.batch([rows[i]]))[0] for i in range(len(rows))]
 
 
 def naive(bench: Bench, texts: list[str], part: Part) -> tuple[int, float]:

@@ -54,18 +54,22 @@ def main() -> None:
     print(report)
 
 
-def random_subject() -> wt.Subject:
-    """Return a random model of the size of MiniLM; time does not depend on the weights."""
+def random_subject(width: int = 384) -> wt.Subject:
+    """Return a random model of the size of MiniLM, or as narrow as given; time does not depend on the weights."""
     words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
     config = BertConfig(
-        vocab_size=len(words), hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+        vocab_size=len(words),
+        hidden_size=width,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=4 * width,
     )
     torch.manual_seed(0)
-    return wt.Subject(BertForSequenceClassification(config).eval(), fast, name="random BERT 6 x 384")
+    return wt.Subject(BertForSequenceClassification(config).eval(), fast, name=f"random BERT 6 x {width}")
 
 
 def make_texts(count: int) -> list[str]:

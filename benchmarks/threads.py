@@ -34,7 +34,7 @@ RESULT = Path(__file__).parent / "results" / "threads.md"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--texts", type=int, default=12)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     subject = wt.load()

@@ -16,10 +16,10 @@ import whichtoken as wt
 from whichtoken.atomic_write import write_whole
 from whichtoken.bench.folder import Folder, read_table, table_json
 from whichtoken.bench.results import InputResult, MethodResult, Part, PlanResult, Truth
+from whichtoken.boundary import read_text, while_reading
 from whichtoken.cli.outputs import read_results
 from whichtoken.cli.run import main
 from whichtoken.errors import BadArtifact, BadInput, UsageError, WhichTokenError
-from whichtoken.reading import read_text, reading
 from whichtoken.records import Plan
 from whichtoken.tables import Agreement, BenchTable, Column, Estimate, Line, Trend
 
@@ -49,7 +49,7 @@ def fail_long() -> None:
 )
 def test_whatever_is_raised_becomes_one_line_that_names_the_file(fail: Callable[[], object], message: str) -> None:
     for kind in (BadArtifact, BadInput):
-        with pytest.raises(kind) as caught, reading(Path("x.json"), kind):
+        with pytest.raises(kind) as caught, while_reading(Path("x.json"), kind):
             fail()
         assert str(caught.value).startswith(message)
         assert "\n" not in str(caught.value)
@@ -57,15 +57,15 @@ def test_whatever_is_raised_becomes_one_line_that_names_the_file(fail: Callable[
 
 
 def test_our_own_errors_get_the_name_of_the_file_once() -> None:
-    with pytest.raises(BadArtifact, match=r"^x\.json: order is not allowed$"), reading("x.json"):
+    with pytest.raises(BadArtifact, match=r"^x\.json: order is not allowed$"), while_reading("x.json"):
         raise UsageError("order is not allowed")
-    with pytest.raises(BadInput, match=r"^x\.json, row 3 is empty$"), reading("x.json", BadInput):
+    with pytest.raises(BadInput, match=r"^x\.json, row 3 is empty$"), while_reading("x.json", BadInput):
         raise BadInput("x.json, row 3 is empty")
 
 
 def test_a_generator_may_yield_inside_and_its_consumer_keeps_its_errors() -> None:
     def rows() -> Iterator[int]:
-        with reading("x.json"):
+        with while_reading("x.json"):
             yield 1
             raise ValueError("half a row")
 
@@ -226,7 +226,7 @@ def test_hostile_settings_on_the_command_line_are_refused_in_one_line(capsys: py
         ("[" * 500 + "]" * 500, "nested too deeply: more than 64 levels"),
         ("9" * 5000, "cannot be read: a whole number has too many digits"),
         ("9" * 400, "is not allowed"),
-        ('"\\ud800"', "is not allowed"),
+        ('"\\ud800"', "half of a surrogate pair"),
     ):
         with pytest.raises(SystemExit) as ending:
             main(["explain", "slow", "--method", "attcat", "-o", f"layers={value}"])

@@ -26,7 +26,7 @@ LAZY = ("bench", "heads", "metrics", "references")
 # named itself.
 LEVELS = [
     {"errors", "_lazy"},
-    {"reading", "checks"},
+    {"boundary", "checks"},
     {"decode"},
     {"settings", "atomic_write", "words", "data", "targets", "core/__init__", "core/removal_steps"},
     {"records"},
@@ -65,7 +65,7 @@ DOORS = {
 }
 WITHOUT_TORCH = [
     "errors",
-    "reading",
+    "boundary",
     "checks",
     "decode",
     "settings",

@@ -18,7 +18,16 @@ from whichtoken.core.objectives import anything, probability_of
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
 from whichtoken.errors import BadInput, NotFinite, UsageError
-from whichtoken.models import Batch, LogitCache, LongTexts, ModelProbe, Subject, batches, capture
+from whichtoken.models import (
+    Batch,
+    LogitCache,
+    LongTexts,
+    ModelProbe,
+    Subject,
+    batches,
+    capture,
+    return_freed_memory,
+)
 from whichtoken.records import Attribution
 from whichtoken.references._build import library_of_texts
 from whichtoken.targets import Class, Contrast, Predicted, Span
@@ -109,7 +118,8 @@ class Job:
 
     def fits(self, rows: int, longest: int) -> bool:
         config = self.subject.model.config
-        kept = max(_n_attentions(needs) for needs in self.passes.values())
+        eager = self.subject.own_attention == "eager"
+        kept = max(_n_attentions(needs, eager) for needs in self.passes.values())
         heads = config.num_hidden_layers * config.num_attention_heads * kept
         small = rows * longest <= TOKENS_PER_BATCH and rows * longest**2 * heads <= PAIRS_PER_BATCH
         return small and not (rows > 1 and self.subject.batches_of_one)
@@ -155,6 +165,7 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
             with torch.inference_mode(False):  # inference tensors cannot be differentiated
                 documents = job.task.encode(chunk, job.long, first)
                 parts = score_pieces(job, job.task.pieces(documents, job.target, first), bar)
+            return_freed_memory()
             bar.clear()  # so that it does not interfere with printed results
             for index, document in enumerate(documents, first):
                 yield {key: job.task.record(document, parts[index], key, job.origin(key)) for key in job.methods}
@@ -268,10 +279,18 @@ def _locate_non_finite(trace: Trace) -> str | None:
     return None
 
 
-def _n_attentions(needs: Needs) -> int:
-    """Return how many sets of attention matrices a pass keeps; values and gradients are one: most methods need both."""
-    relevances = sum(site is Site.ATTENTION for _, site in needs.relevance)
-    return relevances + (Site.ATTENTION in needs.values | needs.grads)
+def _n_attentions(needs: Needs, eager: bool) -> int:
+    """Return how many sets of attention matrices a pass keeps; values and gradients are one: most methods need both.
+
+    Without fused attention, the graph of a gradient holds one set even if none is recorded. Relevance is in float64,
+    so that one set has the size of two.
+    """
+    sizes = [(site, 2 if rules.carries == "relevance" else 1) for rules, site in needs.relevance]
+    recorded = sum(size for site, size in sizes if site is Site.ATTENTION)
+    recorded += Site.ATTENTION in needs.values | needs.grads
+    differentiated = bool(needs.grads) or Ask.PASSES in needs.asks
+    unfused = int(differentiated and (eager or needs.view.hide_special))
+    return max([recorded, unfused, *(size for _, size in sizes)])
 
 
 def _pair_questions(question: Any, context: Any) -> list[tuple[str, str]]:

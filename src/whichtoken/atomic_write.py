@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from whichtoken.boundary import describe_failure
 from whichtoken.errors import UsageError
-from whichtoken.reading import describe_failure
 
 try:
     import fcntl
@@ -172,5 +172,6 @@ def _replace_folder(beside: Path, real: Path) -> None:
         real.rename(old / real.name)
         beside.rename(real)
     finally:
-        _clear(old)
+        with suppress(OSError):  # what cannot be removed now is removed by the next write
+            _clear(old)
         os.close(lock)

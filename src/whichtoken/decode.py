@@ -10,8 +10,8 @@ from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, SupportsFloat, TypeVar
 
+from whichtoken.boundary import describe_failure, read_text, while_reading
 from whichtoken.errors import BadArtifact, WhichTokenError, show
-from whichtoken.reading import describe_failure, read_text, reading
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -92,7 +92,7 @@ def decode(cls: type[_T], parsed: Any, *, defaults: bool = False) -> _T:
     from pydantic import ValidationError
 
     hint: Any = cls
-    with reading(cls.__name__):
+    with while_reading(cls.__name__):
         try:
             text = json.dumps([parsed], allow_nan=False)  # a number such as 1e999 is parsed as infinity
         except ValueError as error:

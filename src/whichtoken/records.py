@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from whichtoken.boundary import is_utf8
 from whichtoken.checks import (
     check_count_fields,
     check_counts,
@@ -20,7 +21,6 @@ from whichtoken.checks import (
 from whichtoken.core.removal_steps import GRIDS
 from whichtoken.decode import check_plain, decode_record, parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
-from whichtoken.reading import is_utf8
 from whichtoken.targets import Contrast, Target
 from whichtoken.targets import Span as AnswerSpan
 from whichtoken.words import Span, Word, words_of

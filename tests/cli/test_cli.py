@@ -565,6 +565,18 @@ def test_a_library_that_a_killed_build_was_replacing_is_put_back(
     assert [path.name for path in tmp_path.iterdir()] == ["library"]
 
 
+@pytest.mark.parametrize("error", [OSError("no network"), FileNotFoundError(2, "No such file", "weights.bin")])
+def test_an_error_of_another_package_is_not_taken_for_a_full_output(
+    error: OSError, saved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> list[Attribution]:
+        raise error
+
+    monkeypatch.setattr("whichtoken.cli.show.read_results", fail)
+    with pytest.raises(type(error), match=r"no network|weights\.bin"):
+        main(["show", saved])
+
+
 def test_no_references_names_the_model_in_the_command(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = run(capsys, "explain", "slow", "--method", "contrast-cat", "--model", model)
     assert f"whichtoken references build TEXTS.csv --model {model} --out references" in err

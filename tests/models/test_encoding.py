@@ -1,5 +1,6 @@
 """Texts to model inputs: bad texts, long texts, and batches."""
 
+import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,10 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiny import KINDS, MAX_TOKENS, class_goal, model_of
+from tokenizers import Tokenizer, models
 
 import whichtoken as wt
 from whichtoken.errors import BadInput, BadSetting
 from whichtoken.models import Document, ModelProbe, batches, capture, window_row
+from whichtoken.models.encoding import Fit, tokenize
 
 SubjectOf = Callable[..., wt.Subject]
 LONG = "The actors were wonderful, but the plot was dull and the music forgettable. " * 6
@@ -151,7 +154,7 @@ def test_special_tokens_that_fill_the_limit_are_named() -> None:
 
 
 def test_subjects_that_share_a_tokenizer_do_not_disturb_each_other() -> None:
-    """Tokenizing switches the tokenizer's truncation off for a moment; threads must take turns at that."""
+    """Each call tokenizes with a copy, so the tokenizer's own truncation neither matters nor changes."""
     tokenizer = KINDS["bert"].tokenizer()
     subjects = [wt.Subject(model_of("bert"), tokenizer) for _ in range(4)]
     tokenizer("slow", truncation=True, max_length=5)
@@ -163,6 +166,24 @@ def test_subjects_that_share_a_tokenizer_do_not_disturb_each_other() -> None:
         assert tokenizer.backend_tokenizer.truncation == before
     finally:
         tokenizer.backend_tokenizer.no_truncation()
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_tokenizer_is_copied_with_added_tokens(split: bool, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they get other ids when they are added to a tokenizer that shares the vocabulary."""
+    tokenizer = copy.deepcopy(KINDS["bert"].tokenizer())
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<rare>"]})
+    tokenizer.split_special_tokens = split
+    expected = tokenizer("slow <new> film <rare> [SEP]")["input_ids"]
+    if not shared:
+        monkeypatch.setattr(
+            "whichtoken.models.encoding.Tokenizer", lambda model: Tokenizer(models.WordLevel({"x": 0}, "x"))
+        )
+    (document,) = tokenize(tokenizer, [("slow <new> film <rare> [SEP]",)], Fit(MAX_TOKENS, "error"))
+    assert list(document.ids) == expected
+    assert tokenizer.convert_tokens_to_ids("<new>") in expected
 
 
 def test_special_tokens_typed_by_the_user_are_content(subject_of: SubjectOf) -> None:

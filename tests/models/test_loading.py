@@ -185,9 +185,10 @@ def test_a_tokenizer_without_a_vocabulary_is_refused() -> None:
 
 
 def test_a_tokenizer_of_a_larger_vocabulary_is_refused() -> None:
-    model, tokenizer = model_of("bert", vocab_size=40), wordpiece()
-    with pytest.raises(UsageError, match=rf"has {len(tokenizer)} tokens, .* embeddings for 40; use the tokenizer"):
-        wt.Subject(model, tokenizer)
+    """Also for a text whose tokens the model happens to have."""
+    subject = wt.Subject(model_of("bert", vocab_size=40), wordpiece())
+    with pytest.raises(UsageError, match=rf"has {len(wordpiece())} tokens, .* embeddings for 40; use the tokenizer"):
+        wt.explain(subject, ["a"])
 
 
 def test_a_token_that_the_model_has_no_embedding_for_is_refused() -> None:

@@ -12,12 +12,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from whichtoken.boundary import while_reading
 from whichtoken.data.examples import check_texts
 from whichtoken.data.files import read_file_rows
 from whichtoken.decode import fits
 from whichtoken.errors import BadInput, WhichTokenError
 from whichtoken.models import Document
-from whichtoken.reading import reading
 from whichtoken.tasks import Task
 
 InputKey = tuple[str, ...]
@@ -45,12 +45,12 @@ def read_external_scores(path: Path, task: Task) -> dict[InputKey, dict[str, Ext
     external: dict[InputKey, dict[str, ExternalScores]] = {}
     for number, row in read_file_rows(path):
         where = f"{path}, line {number}"
-        with reading(where, BadInput):
+        with while_reading(where, BadInput):
             texts, name = _read_names(row, where)
         if name in external.setdefault(texts, {}):
             raise BadInput(f"{where}: {name} has already scored this text; give each text once per method")
         document = _encode(task, texts, where)
-        with reading(where, BadInput):
+        with while_reading(where, BadInput):
             scores = _read_scores(row, document, where)
         rest = row.get("label"), row.get("tuned_on_deletion", False), row.get("revision")
         external[texts][name] = ExternalScores(scores, where, *rest)

@@ -11,9 +11,9 @@ from typing import Any
 
 from whichtoken.atomic_write import clear_abandoned, open_whole, write_whole
 from whichtoken.bench.results import FIX, InputResult, MethodResult, Part, read_part
+from whichtoken.boundary import while_reading
 from whichtoken.decode import decode, read_json
 from whichtoken.errors import BadArtifact, NotFinite, UsageError
-from whichtoken.reading import reading
 from whichtoken.render.bench_table import markdown
 from whichtoken.tables import BenchTable, check_table
 
@@ -243,7 +243,7 @@ def read_table(path: str | Path) -> BenchTable:
     stored = read_json(where)
     if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
         raise BadArtifact(f"{where} is not a benchmark table of schema {SCHEMA}")
-    with reading(f"{where} is not a benchmark table"):
+    with while_reading(f"{where} is not a benchmark table"):
         table = decode(BenchTable, {"reading": "probability", **stored})
         check_table(table)
     return table

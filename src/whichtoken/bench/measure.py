@@ -14,7 +14,7 @@ from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput
 from whichtoken.evaluate import OpenInput, aopc_bounds, degrade_input, open_input, units_of
 from whichtoken.metrics.ranks import agreement
-from whichtoken.models import LogitCache
+from whichtoken.models import LogitCache, return_freed_memory
 from whichtoken.records import Attribution, Curve, Plan
 from whichtoken.targets import Class, Span
 from whichtoken.tasks import Gold, Task
@@ -59,6 +59,7 @@ def measure(bench: Bench, items: Sequence[Item]) -> Part:
         for item, results, other, predicted in zip(items, explained, others, predictions, strict=True)
         if _is_probable(next(iter(results.values())), bench.protocol.min_probability)
     ]
+    return_freed_memory()
     return Part(tuple(measured), cache.tally.asked, cache.tally.evaluated)
 
 

@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from whichtoken.boundary import while_reading
 from whichtoken.data.examples import check_texts, read_examples
 from whichtoken.data.files import decode_lines
 from whichtoken.decode import check_plain
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
-from whichtoken.reading import reading
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise BadSetting("-o", word, "setting=value, such as -o steps=20")
-        with reading(f"-o {word[:40]}", UsageError):
+        with while_reading(f"-o {word[:40]}", UsageError):
             try:
                 parsed = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
             except json.JSONDecodeError:

@@ -14,9 +14,9 @@ from typing import IO, Any
 from rich.console import Console
 
 from whichtoken.atomic_write import check_writable, open_whole, write_whole
+from whichtoken.boundary import read_text, while_reading
 from whichtoken.decode import parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
-from whichtoken.reading import read_text, reading
 from whichtoken.records import Attribution
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
 
@@ -205,7 +205,7 @@ def read_results(path: Path) -> list[Attribution]:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     text = read_text(path)
-    with reading(path):
+    with while_reading(path):
         lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
         records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
         if not records:

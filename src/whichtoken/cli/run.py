@@ -11,8 +11,8 @@ from shlex import quote
 from types import FrameType
 from typing import NoReturn
 
+from whichtoken.boundary import describe_failure
 from whichtoken.errors import NoHeads, NoReferences, UsageError, WhichTokenError
-from whichtoken.reading import describe_failure
 from whichtoken.render.rows import visible
 
 INTERRUPTED, TERMINATED = 130, 143  # as shells report them
@@ -56,11 +56,16 @@ def _run(words: Sequence[str], *, debug: bool) -> int:
             raise
         print(f"whichtoken: {_line(error)}", file=sys.stderr)
         return error.exit_code
-    except (OSError, UnicodeEncodeError) as error:  # files have errors of our own, so this is standard output
-        if debug:
+    except (OSError, UnicodeEncodeError) as error:
+        if debug or not _is_about_output(error):
             raise
         return _give_up_output(error)
     raise AssertionError("a Typer application always exits")
+
+
+def _is_about_output(error: OSError | UnicodeEncodeError) -> bool:
+    """Return whether standard output failed: files that we write have errors of our own, and others a name."""
+    return isinstance(error, UnicodeEncodeError) or (error.errno is not None and error.filename is None)
 
 
 def _give_up_output(error: OSError | UnicodeEncodeError) -> int:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from jaxtyping import Float
 from torch import Tensor
@@ -37,3 +38,11 @@ class Row:
     def key(self) -> Hashable:
         """Return a key that is equal for rows that a model cannot tell apart; for images, a hash of the pixels."""
         return (self.ids, self.types) if self.image is None else self.image.digest
+
+
+class Rows(Protocol):
+    """A list of rows, or an object that makes each row when it is read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> Row: ...

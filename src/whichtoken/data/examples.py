@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from whichtoken.boundary import while_reading
 from whichtoken.data.files import read_file_rows
 from whichtoken.errors import BadInput
-from whichtoken.reading import reading
 
 TEXTS = (
     ("text",),
@@ -101,7 +101,7 @@ def read_images(source: Any, labels: Any = None, columns: Sequence[str] | None =
 
 def expand_path(source: str | Path) -> Path:
     """Return the path with `~` expanded; BadInput if there is no such home."""
-    with reading(source, BadInput):
+    with while_reading(source, BadInput):
         return Path(source).expanduser()
 
 
@@ -154,7 +154,7 @@ def _check_iterable(source: Any) -> Iterable[Any]:
 def _parse_rows(rows: Iterable[tuple[int, Any]], columns: Columns, place: str) -> Iterator[TextExample]:
     for number, row in rows:
         where = f"{place}row {number}"
-        with reading(where, BadInput):
+        with while_reading(where, BadInput):
             example = _parse_row(row, columns, where)
         yield example
 

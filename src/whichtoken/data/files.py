@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from whichtoken.boundary import while_reading
 from whichtoken.errors import BadInput, UsageError
-from whichtoken.reading import reading
 
 LONGEST = 10_000_000  # characters of a line, and of a cell of several lines
 ROWS_AT_ONCE = 1000  # rows of a parquet file that are decoded together
@@ -34,7 +34,7 @@ def read_file_rows(path: Path) -> Iterator[Row]:
     }
     if path.suffix.lower() not in readers:
         raise BadInput(f"{path}: cannot tell what kind of file it is; known extensions are {', '.join(readers)}")
-    with reading(path, BadInput):
+    with while_reading(path, BadInput):
         check_file(path)
         yield from readers[path.suffix.lower()](path)
 
@@ -95,7 +95,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _name_cells(records: Iterator[Record], name: str) -> Iterator[Row]:
     """Yield rows by column name; the first record has the names."""
     first_line, header = next(records, (1, []))
-    with reading(f"{name}, line {first_line}", BadInput):
+    with while_reading(f"{name}, line {first_line}", BadInput):
         _check_names(header)
     for number, cells in records:
         if len(cells) != len(header):
@@ -176,7 +176,7 @@ def _read_json_lines(path: Path) -> Iterator[Row]:
 
 
 def _parse_json_row(line: str, where: str) -> Mapping[str, Any]:
-    with reading(where, BadInput):
+    with while_reading(where, BadInput):
         try:
             row = json.loads(line, object_pairs_hook=refuse_repeated)
         except json.JSONDecodeError as error:
@@ -203,7 +203,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     with parquet.ParquetFile(path, buffer_size=PARQUET_BUFFER, pre_buffer=False) as file:
         _check_names(file.schema_arrow.names)
         for batch in file.iter_batches(ROWS_AT_ONCE, use_threads=False):
-            with reading(f"{path}, rows {number} to {number + batch.num_rows - 1}", BadInput):
+            with while_reading(f"{path}, rows {number} to {number + batch.num_rows - 1}", BadInput):
                 rows = batch.to_pylist()
             yield from enumerate(rows, number)
             number += len(rows)

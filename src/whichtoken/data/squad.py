@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from whichtoken.boundary import while_reading
 from whichtoken.data.files import check_file, check_unicode
 from whichtoken.errors import BadInput
-from whichtoken.reading import reading
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def read_squad(path: str | Path) -> list[Question]:
 
     A row has a question, a context, and answers as in Hugging Face datasets, or one answer as a string.
     """
-    with reading(path, BadInput):
+    with while_reading(path, BadInput):
         path = Path(path).expanduser()
         check_file(path)
         return _parse_questions(path.read_text(encoding="utf-8-sig"), path)

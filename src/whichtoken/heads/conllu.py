@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from whichtoken.boundary import while_reading
 from whichtoken.data.files import check_file, read_lines
 from whichtoken.errors import BadInput
 from whichtoken.heads.sentence import Parsed, Sentence
-from whichtoken.reading import reading
 from whichtoken.words import Span
 
 COLUMNS = 10
@@ -26,7 +26,7 @@ def read_conllu(*paths: str | Path) -> Iterator[Sentence]:
     for path in paths:
         if not isinstance(path, str | Path):
             raise BadInput(f"a {type(path).__name__} is not a path; give CoNLL-U files: read_conllu('dev.conllu')")
-        with reading(path, BadInput):
+        with while_reading(path, BadInput):
             check_file(Path(path).expanduser())
     return (sentence for path in paths for sentence in _sentences(Path(path).expanduser()))
 
@@ -62,7 +62,7 @@ class _Open:
 
 def _sentences(path: Path) -> Iterator[Sentence]:
     any_sentence = False
-    with reading(path, BadInput):
+    with while_reading(path, BadInput):
         for block in _blocks(read_lines(path)):
             sentence = _parse_block(path, block)
             if sentence is not None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
+from whichtoken.boundary import while_reading
 from whichtoken.checks import check_count_fields, check_counts, check_shares, require
 from whichtoken.decode import decode_record, parse_json, read_json
 from whichtoken.errors import BadArtifact, BadSetting
 from whichtoken.heads.mask import HeadMask, HeadStatistics
 from whichtoken.heads.rule import HeadRule
-from whichtoken.reading import reading
 from whichtoken.settings import check_settings
 
 SCHEMA = 1  # increased when the meaning of a field changes
@@ -30,7 +30,7 @@ def read(path: str | Path) -> HeadMask:
         raise BadSetting("path", type(path).__name__, "the path of a stored head mask")
     where = Path(path).expanduser()
     document = read_json(where)
-    with reading(where):
+    with while_reading(where):
         return _decode_mask(document)
 
 
@@ -47,7 +47,7 @@ def from_json(text: str) -> HeadMask:
 
 def _decode_mask(document: Any) -> HeadMask:
     mask = decode_record(HeadMask, document, SCHEMA)
-    with reading("HeadMask"):
+    with while_reading("HeadMask"):
         check_settings(HeadRule, "HeadMask: rule", vars(mask.rule))
         _check_grids(mask)
         if mask.statistics is not None:

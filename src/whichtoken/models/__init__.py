@@ -2,6 +2,7 @@
 
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row
+from whichtoken.models.freed_memory import return_freed_memory
 from whichtoken.models.loading import load
 from whichtoken.models.logit_cache import EvaluationCount, LogitCache
 from whichtoken.models.probe import ModelProbe
@@ -18,5 +19,6 @@ __all__ = [
     "batches",
     "capture",
     "load",
+    "return_freed_memory",
     "window_row",
 ]

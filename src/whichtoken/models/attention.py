@@ -83,9 +83,12 @@ def _attend(
     else:
         blocked = torch.zeros_like(scores, dtype=torch.bool) if possible is None else ~possible
         blocked = blocked if hidden is None else blocked | hidden
-        # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing; the
-        # softmax alone would let them attend to everything, padding included.
-        probabilities = _softmax(scores.masked_fill(blocked, torch.finfo(scores.dtype).min)) * ~blocked
+        probabilities = _softmax(scores.masked_fill(blocked, torch.finfo(scores.dtype).min))
+        if blocked.all(-1).any():
+            # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing;
+            # the softmax alone would let them attend to everything, padding included. Elsewhere it gives blocked keys
+            # exactly 0, and a product would only keep a second copy of all attention in the graph.
+            probabilities = probabilities * ~blocked
     if tap is not None:
         tap.possible.append(possible)  # includes keys hidden by the view, as the authors' averages do
         if tap.record:

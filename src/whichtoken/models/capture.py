@@ -130,8 +130,11 @@ def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rul
         objective = request.choose(logits)
         back = _backward(objective, logits, {site: tensors[site] for site in sorted(grads)}, rules)
     tidy = _Tidy(request.batch.mask, tuple(tap.possible))
+    # What was recorded remains in the lists of `tensors` alone, and only what is asked for: `tidy` empties them.
+    del captured, interior, tap
+    tensors, logits = {site: tensors[site] for site in values}, logits.detach()
     return _Run(
-        logits.detach(),
+        logits,
         objective,
         {site: tidy.values(site, tensors[site]) for site in values},
         {site: tidy.grads(site, back[site]) for site in grads},
@@ -221,20 +224,21 @@ def _spread_relevance(block: nn.Module, mask: Tensor) -> Iterator[None]:
         yield
 
 
-def _collect_tensors(captured: _Captured, tap: Tap, interior: Interior) -> dict[Site, tuple[Tensor, ...]]:
+_Tensors = dict[Site, list[Tensor]]
+
+
+def _collect_tensors(captured: _Captured, tap: Tap, interior: Interior) -> _Tensors:
     return {
-        **{site: tuple(tensors) for site, tensors in interior.tensors.items()},
-        Site.PIXELS: tuple(captured.pixels),
-        Site.EMBEDDINGS: tuple(captured.embeddings),
-        Site.HIDDEN: (*captured.inputs, *captured.outputs),
-        Site.ATTENTION: tuple(tap.attention),
-        Site.VALUE: tuple(tap.values),
+        **interior.tensors,
+        Site.PIXELS: captured.pixels,
+        Site.EMBEDDINGS: captured.embeddings,
+        Site.HIDDEN: [*captured.inputs, *captured.outputs],
+        Site.ATTENTION: tap.attention,
+        Site.VALUE: tap.values,
     }
 
 
-def _check_complete(
-    request: _Request, tensors: dict[Site, tuple[Tensor, ...]], sites: frozenset[Site], tapped_blocks: int | None
-) -> None:
+def _check_complete(request: _Request, tensors: _Tensors, sites: frozenset[Site], tapped_blocks: int | None) -> None:
     """Raise UnsupportedModel if the model bypasses the hooks, because a partial capture gives wrong scores."""
     subject = request.subject
     name, layers = type(subject.model).__name__, subject.n_layers
@@ -265,67 +269,80 @@ def _check_pixels(needs: Needs, embeddings: Tensor | None) -> None:
         raise UsageError("relevance of pixels was requested together with replaced embeddings; leave out one of them")
 
 
-_Tensors = dict[Site, tuple[Tensor, ...]]
-
-
 def _backward(objective: Objective, logits: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
     """Return gradients; under rules, relevance."""
     terms = objective.terms()
     if rules is None or rules.carries == "gradient" or len(terms) == 1:
         return _gradients(objective.scalar(logits), tensors, rules)
-    signed = [(sign, _gradients(term.scalar(logits), tensors, rules)) for sign, term in terms]
+    last = len(terms) - 1
+    signed = [
+        (sign, _gradients(term.scalar(logits), tensors, rules, again=number < last))
+        for number, (sign, term) in enumerate(terms)
+    ]
     return {
-        site: tuple(
+        site: [
             torch.stack([sign * of_term[site][i] for sign, of_term in signed]).sum(0) for i in range(len(tensors[site]))
-        )
+        ]
         for site in tensors
     }
 
 
-def _gradients(target: Tensor, tensors: _Tensors, rules: RuleSet | None) -> _Tensors:
+def _gradients(target: Tensor, tensors: _Tensors, rules: RuleSet | None, again: bool = False) -> _Tensors:
     """Return gradients of the sum over the batch; examples are independent, so each gets its own gradient.
 
-    Under rules, return relevance: 0 where none arrives.
+    Under rules, return relevance: 0 where none arrives. The graph is freed on the way, unless it is needed `again`.
     """
     flat = [tensor for group in tensors.values() for tensor in group]
     if not flat:
-        return dict.fromkeys(tensors, ())
+        return {site: [] for site in tensors}
     if rules is not None:
         # Tensors that rules treat as constants are no longer part of the graph.
         flat = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in flat]
     try:
-        grads = torch.autograd.grad(target.sum(), flat, retain_graph=rules is not None, allow_unused=rules is not None)
+        grads = torch.autograd.grad(target.sum(), flat, retain_graph=again, allow_unused=rules is not None)
     except RuntimeError as error:
         raise UnsupportedModel(f"the logits do not depend on what was captured: {error}") from error
     back = (torch.zeros_like(x) if grad is None else grad for x, grad in zip(flat, grads, strict=True))
     if rules is not None and rules.carries == "gradient":
         back = (x.detach() * grad for x, grad in zip(flat, back, strict=True))
-    return {site: tuple(next(back) for _ in group) for site, group in tensors.items()}
+    return {site: [next(back) for _ in group] for site, group in tensors.items()}
 
 
 @dataclass(frozen=True)
 class _Tidy:
-    """Sets tensors to 0 at padding, and attention gradients to 0 where the model cannot attend."""
+    """Sets tensors to 0 at padding, and attention gradients to 0 where the model cannot attend.
+
+    The lists that it is given are empty afterwards: each tensor is freed as soon as its copy is made, because all the
+    attention of a batch may not fit in memory twice.
+    """
 
     mask: Bool[Tensor, "batch token"]
     possible: tuple[Tensor | None, ...]
 
-    def values(self, site: Site, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        detached = tuple(tensor.detach() for tensor in tensors)
-        if site is Site.CONTEXT:
-            detached = tuple(tensor.transpose(1, 2) for tensor in detached)
+    def values(self, site: Site, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(self._without_padding(site, tensor) for tensor in _take(tensors))
+
+    def grads(self, site: Site, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+        if site is not Site.ATTENTION:
+            return self.values(site, tensors)
+        tidied = (self._without_padding(site, tensor) for tensor in _take(tensors))
+        pairs = zip(tidied, self.possible, strict=True)
+        return tuple(grad if can is None else grad.masked_fill(~can, 0) for grad, can in pairs)
+
+    def _without_padding(self, site: Site, tensor: Tensor) -> Tensor:
+        tensor = tensor.detach().transpose(1, 2) if site is Site.CONTEXT else tensor.detach()
         if self.mask.all() or site is Site.PROJECTION:
-            return detached
+            return tensor
         real = self.mask[:, :, None]
         if site is Site.ATTENTION:
             real = (self.mask[:, :, None] & self.mask[:, None, :])[:, None]
         elif site in (Site.VALUE, Site.CONTEXT):
             real = self.mask[:, None, :, None]
-        return tuple(tensor.masked_fill(~real, 0) for tensor in detached)
+        return tensor.masked_fill(~real, 0)
 
-    def grads(self, site: Site, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        tensors = self.values(site, tensors)
-        if site is not Site.ATTENTION:
-            return tensors
-        pairs = zip(tensors, self.possible, strict=True)
-        return tuple(grad if can is None else grad.masked_fill(~can, 0) for grad, can in pairs)
+
+def _take(tensors: list[Tensor]) -> Iterator[Tensor]:
+    """Yield each tensor and remove it from the list."""
+    tensors.reverse()
+    while tensors:
+        yield tensors.pop()

@@ -28,27 +28,31 @@ def count_embeddings(model: Any) -> int | None:
     return count
 
 
-def check_vocabulary(tokenizer: Any, n_embeddings: int | None) -> None:
-    """Raise UsageError if the tokenizer has no vocabulary, or a larger one than the model."""
-    name = type(tokenizer).__name__
+def check_vocabulary(tokenizer: Any) -> None:
+    """Raise UsageError if the tokenizer has no vocabulary."""
     special = {None, *tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
     if all(tokenizer.convert_ids_to_tokens(i) in special for i in range(len(tokenizer))):
         files = " or ".join(dict.fromkeys(["tokenizer.json", *tokenizer.vocab_files_names.values()]))
         raise UsageError(
-            f"{name} knows no tokens except special tokens ({files} was missing when it was loaded); save the "
-            "tokenizer used in training next to the model: tokenizer.save_pretrained(folder)"
+            f"{type(tokenizer).__name__} knows no tokens except special tokens ({files} was missing when it was "
+            "loaded); save the tokenizer used in training next to the model: tokenizer.save_pretrained(folder)"
         )
-    if n_embeddings is not None and tokenizer.vocab_size > n_embeddings:  # without tokens that were added later
-        found = f"{name} has {tokenizer.vocab_size} tokens, but the model has embeddings for {n_embeddings}"
-        raise UsageError(f"{found}; {FITTING}")
 
 
-def check_ids(documents: Sequence[Document], n_embeddings: int | None, first: int) -> None:
-    """Raise BadInput for a token without an embedding. `first` is the index of the first document."""
-    if n_embeddings is None:
+def check_fit(model: Any, tokenizer: Any, documents: Sequence[Document], first: int) -> None:
+    """Raise UsageError if the tokenizer has a larger vocabulary than the model, and BadInput for a text with a token
+    that was added later and has no embedding. `first` is the index of the first document.
+    """
+    count = count_embeddings(model)
+    if count is None:
         return
+    if tokenizer.vocab_size > count:  # without added tokens, which do no harm until a text has one
+        found = (
+            f"{type(tokenizer).__name__} has {tokenizer.vocab_size} tokens, but the model has embeddings for {count}"
+        )
+        raise UsageError(f"{found}; {FITTING}")
     for index, document in enumerate(documents, first):
         for token, i in zip(document.tokens, document.ids, strict=True):
-            if i >= n_embeddings:
-                found = f"token {token!r} has id {i}, but the model has embeddings for {n_embeddings} tokens"
+            if i >= count:
+                found = f"token {token!r} has id {i}, but the model has embeddings for {count} tokens"
                 raise BadInput(f": {found}; {FITTING}", index=index)

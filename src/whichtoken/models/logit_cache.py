@@ -1,13 +1,13 @@
 """Logit cache: what objectives read from the logits of a sequence; each sequence is evaluated once."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from whichtoken.core.objectives import Objective
-from whichtoken.core.rows import Row
+from whichtoken.core.rows import Row, Rows
 from whichtoken.errors import NotFinite
 from whichtoken.models.encoding import batches
 from whichtoken.models.subject import Subject
@@ -35,31 +35,41 @@ class LogitCache:
     def __post_init__(self) -> None:
         object.__setattr__(self, "subject", self.subject.with_twin())
 
-    def probability(self, rows: Sequence[Row], objective: Objective) -> Tensor:
+    def probability(self, rows: Rows, objective: Objective) -> Tensor:
         """Return the probability of each row; `objective` is resolved for as many rows."""
         if not rows:
             return _widen(torch.empty(0, dtype=self.subject.model.dtype, device=self.subject.device))
         return objective.probability(torch.stack(self.read(rows, objective)))
 
-    def read(self, rows: Sequence[Row], objective: Objective) -> list[Tensor]:
-        """Return what the objective reads from each row; half precision is widened, as too coarse for differences."""
-        rows = [row if len(row) else self.subject.empty_row for row in rows]
-        keys = [(row.key, objective.cache_key(i)) for i, row in enumerate(rows)]
+    def read(self, rows: Rows, objective: Objective) -> list[Tensor]:
+        """Return what the objective reads from each row; half precision is widened, as too coarse for differences.
+
+        Each row is read once for its key and, if it has to be evaluated, once for its batch; none is kept.
+        """
+        keys, lengths = list[Hashable](), list[int]()
+        for i in range(len(rows)):
+            row = self._row(rows, i)
+            keys.append((row.key, objective.cache_key(i)))
+            lengths.append(len(row))
         first: dict[Hashable, int] = {}
         for i, key in enumerate(keys):
             first.setdefault(key, i)
         new = [i for key, i in first.items() if key not in self._known]
         self.tally.asked += len(rows)
         self.tally.evaluated += len(new)
-        for group in batches([len(rows[i]) for i in new], self.subject.fits):
+        for group in batches([lengths[i] for i in new], self.subject.fits):
             indices = [new[i] for i in group]
-            logits = self.subject.logits(self.subject.batch([rows[i] for i in indices]))
+            logits = self.subject.logits(self.subject.batch([self._row(rows, i) for i in indices]))
             if not logits.isfinite().all():
                 raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with parts removed")
             of_group = objective.rows(torch.tensor(indices, device=logits.device))
             read = of_group.read(_widen(logits))
             self._known.update((keys[i], of_row) for i, of_row in zip(indices, read, strict=True))
         return [self._known[key] for key in keys]
+
+    def _row(self, rows: Rows, place: int) -> Row:
+        row = rows[place]
+        return row if len(row) else self.subject.empty_row
 
 
 def _widen(values: Tensor) -> Tensor:

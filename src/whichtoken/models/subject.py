@@ -20,7 +20,7 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
-from whichtoken.models.checks import check_ids, check_values, check_vocabulary, count_embeddings
+from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.fingerprint import fingerprint
 from whichtoken.models.quantised import find_packed
@@ -82,7 +82,7 @@ class Subject:
         if not getattr(self.tokenizer, "is_fast", False):
             name = type(self.tokenizer).__name__
             raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
-        check_vocabulary(self.tokenizer, count_embeddings(self.model))
+        check_vocabulary(self.tokenizer)
         if self.architecture.positions_after_padding and self.model.config.pad_token_id is None:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
@@ -211,7 +211,7 @@ class Subject:
         from_left = getattr(self.tokenizer, "truncation_side", "right") == "left"
         fit = Fit(self.limit, long, from_left, only)
         documents = tokenize(self.tokenizer, checked, fit, first)
-        check_ids(documents, count_embeddings(self.model), first)
+        check_fit(self.model, self.tokenizer, documents, first)
         return documents
 
     def batch(self, rows: Sequence[Row]) -> Batch:

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from whichtoken.atomic_write import restore_folder, write_folder
+from whichtoken.boundary import describe_failure, while_reading
 from whichtoken.checks import check_count_fields, check_counts, check_probabilities, require
 from whichtoken.decode import decode_record, read_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
-from whichtoken.reading import describe_failure, reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.packing import Packed
 from whichtoken.references.recipe import Recipe
@@ -67,10 +67,10 @@ def read(folder: str | Path) -> ReferenceLibrary:
     if not (path / DESCRIPTION).is_file():
         raise BadArtifact(f"{path} is not a reference library: it has no {DESCRIPTION}")
     document = read_json(path / DESCRIPTION)
-    with reading(path / DESCRIPTION):
+    with while_reading(path / DESCRIPTION):
         description = decode_record(_Description, document, SCHEMA)
         _check_description(description)
-    with reading(path / ACTIVATIONS):
+    with while_reading(path / ACTIVATIONS):
         tensors = _read_tensors(path / ACTIVATIONS, description.activations_blake2b)
         packed = _packed_activations(tensors, len(description.references))
         library = ReferenceLibrary(**{name: getattr(description, name) for name in DESCRIBED}, packed=packed)

@@ -8,13 +8,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from whichtoken.boundary import while_reading
 from whichtoken.errors import BadInput
-from whichtoken.reading import reading
 
 
 def read_idx(path: str | Path) -> Any:
     """Return the array in an idx file of bytes (MNIST's format), gzipped or not."""
-    with reading(path, BadInput), Path(path).expanduser().open("rb") as file:
+    with while_reading(path, BadInput), Path(path).expanduser().open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         return _read_array(gzip.open(file) if packed else file, path)

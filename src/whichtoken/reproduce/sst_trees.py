@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from whichtoken.boundary import while_reading
 from whichtoken.data.files import check_file, read_lines
 from whichtoken.errors import BadInput, UnknownName
 from whichtoken.metrics._plausibility import Rationale
-from whichtoken.reading import reading
 
 NEUTRAL = 2  # of the sentiments 0 (very negative) to 4 (very positive)
 _LEAF, _NODE = re.compile(r"\(([0-4])\s+([^\s()]+)\)"), re.compile(r"\([0-4](?:\s*\0)+\)")
@@ -61,7 +61,7 @@ def sst_rationale(tree: SentimentTree, label: str | int) -> Rationale:
 
 
 def _trees(path: Path) -> Iterator[SentimentTree]:
-    with reading(path, BadInput):
+    with while_reading(path, BadInput):
         check_file(path)
         for number, line in read_lines(path):
             if line.strip():

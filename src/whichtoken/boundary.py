@@ -1,4 +1,4 @@
-"""reading: the one boundary that turns whatever a file makes its reader raise into an error of ours. No torch."""
+"""The one boundary that turns whatever a file makes its reader raise into an error of ours. No torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from whichtoken.errors import BadArtifact, WhichTokenError
 
 
 @contextmanager
-def reading(source: object, error: type[WhichTokenError] = BadArtifact) -> Iterator[None]:
+def while_reading(source: object, error: type[WhichTokenError] = BadArtifact) -> Iterator[None]:
     """Raise `error`, one line that names `source`, for every exception of the block.
 
     `source`: a path, or another name, such as "standard input". `error`: BadArtifact for files that whichtoken writes,
@@ -27,7 +27,7 @@ def reading(source: object, error: type[WhichTokenError] = BadArtifact) -> Itera
 
 def read_text(path: Path, error: type[WhichTokenError] = BadArtifact) -> str:
     """Return the content of a UTF-8 file. Pipes and devices are refused: reading them may never end."""
-    with reading(path, error):
+    with while_reading(path, error):
         if path.exists() and not path.is_dir() and not path.is_file():
             raise error(f"{path} cannot be read: it is a pipe or a device; expected a file")
         return path.read_text(encoding="utf-8")

@@ -1,0 +1,155 @@
+"""Measure whether the memory of a long run stays flat: the peak of the resident memory after each fifth of the run.
+
+    python benchmarks/memory.py [MODEL] [--data FILE] [--bench N] [--each N] [--out FILE]
+
+MODEL is a folder or hub name; the default is a random model with the layers and heads of MiniLM (6 x 12), but narrow:
+attention takes most of the memory of a pass, and the time does not matter here. Two runs, each in a process of its own:
+
+- a benchmark of N texts of 20 to 500 words, with methods of every kind;
+- `explain_each` on N texts of 8 to 200 words, with AttCAT.
+
+With `--data`, both read the texts of a file instead. The report is printed and written to benchmarks/results/memory.md.
+Linux only: the numbers are VmHWM and VmRSS of /proc/self/status.
+"""
+
+import argparse
+import os
+import platform
+import random
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+import whichtoken as wt
+from single_pass import WORDS, random_subject
+from whichtoken.bench._run import gather, measure_parts, prepare
+from whichtoken.core.trace import Method
+
+METHODS: list[str | Method] = [
+    wt.method("contrast-cat", n=4),
+    wt.method("integrated-gradients", steps=8),
+    *("attcat", "gae", "attn-lrp", "full-lrp", "random"),
+]
+RESULT = Path(__file__).parent / "results" / "memory.md"
+FIFTHS = 5
+MB = 1024  # in kB, the unit of /proc
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    count: int  # texts
+    words: tuple[int, int]  # of the shortest and the longest text
+    model: str | None
+    data: str | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of one process, in kB: the peak so far, and the present."""
+
+    peak: int
+    now: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", help="folder or hub name of a classifier")
+    parser.add_argument("--data", help="file with texts; default: random ones")
+    parser.add_argument("--bench", type=int, default=200, help="texts of the benchmark; 0: leave it out")
+    parser.add_argument("--each", type=int, default=5000, help="texts for explain_each; 0: leave it out")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    arguments = parser.parse_args()
+    jobs = [
+        Job("benchmark", arguments.bench, (20, 500), arguments.model, arguments.data),
+        Job("explain_each", arguments.each, (8, 200), arguments.model, arguments.data),
+    ]
+    lines = []
+    for job in (job for job in jobs if job.count):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            lines.append(line(job, process.submit(run, job).result()))
+    report = table(arguments.model, lines)
+    arguments.out.write_text(report)
+    print(report)
+
+
+def run(job: Job) -> list[Memory]:
+    """Return the memory of this process before the run and after each fifth of it."""
+    torch.set_num_threads(1)
+    subject = wt.load(job.model) if job.model else random_subject(width=48)
+    texts = list(islice(read_texts(job), job.count))
+    work: Callable[[wt.Subject, list[str]], Iterator[int]] = RUNS[job.name]
+    memory = [measure_memory()]
+    for done in work(subject, texts):
+        while done * FIFTHS >= len(memory) * len(texts) and len(memory) <= FIFTHS:  # a part may end several fifths
+            memory.append(measure_memory())
+    return memory
+
+
+def measure_benchmark(subject: wt.Subject, texts: list[str]) -> Iterator[int]:
+    """Yield the number of texts that are done."""
+    if subject.references is None:
+        library = wt.references.build(subject, [text[:200] for text in texts[:40]], rule="random", min_tokens=1, n=4)
+        subject = subject.with_references(library)
+    bench = prepare(subject, METHODS, wt.bench.protocol(metrics=("aopc", "log-odds"), min_tokens=1))
+    done = 0
+    for part in measure_parts(bench, gather(bench, bench.task.examples(texts, None, None)).items, None):
+        done += len(part.inputs)
+        yield done
+
+
+def explain_texts(subject: wt.Subject, texts: list[str]) -> Iterator[int]:
+    for done, _ in enumerate(wt.explain_each(subject, texts, ["attcat"]), 1):
+        yield done
+
+
+RUNS = {"benchmark": measure_benchmark, "explain_each": explain_texts}
+
+
+def read_texts(job: Job) -> Iterator[str]:
+    if job.data is not None:
+        yield from (example.texts[0] for example in wt.data.read_examples(job.data))
+        return
+    source, (least, most) = random.Random(0), job.words
+    while True:
+        yield " ".join(source.choices(WORDS, k=source.randint(least, most)))
+
+
+def measure_memory() -> Memory:
+    status = Path("/proc/self/status").read_text()
+    peak, now = (int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) for name in ("VmHWM", "VmRSS"))
+    return Memory(peak, now)
+
+
+def line(job: Job, memory: list[Memory]) -> str:
+    cells = [f"{m.peak / MB:.0f}" for m in memory]
+    return (
+        f"| {job.name} | {job.count} | {' | '.join(cells)} | {memory[-1].peak / memory[1].peak:.2f} "
+        f"| {memory[-1].now / MB:.0f} |"
+    )
+
+
+def table(model: str | None, lines: list[str]) -> str:
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, no GPU, torch {torch.__version__}"
+    shares = [f"{100 * i // FIFTHS} %" for i in range(1, FIFTHS + 1)]
+    methods = ", ".join(method if isinstance(method, str) else method.label for method in METHODS)
+    head = [
+        "# Memory of long runs",
+        "",
+        f"`python benchmarks/memory.py`, {machine}, 1 thread. Model: {model or 'random BERT 6 x 48, 12 heads'}. "
+        f"Benchmark: {methods}; explain_each: attcat. Peak of the resident memory so far, in MB.",
+        "",
+        f"| run | texts | before | {' | '.join(shares)} | 100 % / 20 % | resident at the end |",
+        "|---" * (FIFTHS + 5) + "|",
+    ]
+    return "\n".join([*head, *lines]) + "\n"
+
+
+if __name__ == "__main__":
+    main()
