@@ -516,7 +516,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a curve cut short": (
         lambda d: d["inputs"][0]["methods"]["gae"]["curves"][0].pop(),
-        "input 0, gae: 10 removed, 9 probabilities; there must be the same number of each",
+        "input 0, gae: 10 removed, 9 outputs; there must be the same number of each",
     ),
     "no curve": (lambda d: d["inputs"][0]["methods"]["gae"]["curves"].clear(), "0 curves, 1 plans"),
     "steps cut short": (lambda d: d["inputs"][0]["plans"][0]["removed"].pop(), "not all the steps of grid tenths"),
