@@ -145,6 +145,9 @@ def test_random_orders_are_the_same_for_every_method_and_follow_the_seed(subject
     other = degrade_input(text, attributions[:1], [Plan(order="random", grid="all", seed=1)])[0][0]
     assert other.probability != first.probability
     assert other.probability[-1] == first.probability[-1]  # nothing is left, in whichever order
+    another = replace(text, opened=replace(text.opened, key="another text of as many tokens"))
+    (third,) = degrade_input(another, attributions[:1], [Plan(order="random", grid="all")])[0]
+    assert third.probability != first.probability  # the order is drawn for each input
 
 
 def test_several_plans_share_what_they_ask(subject_of: SubjectOf) -> None:
