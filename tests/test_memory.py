@@ -10,6 +10,7 @@ from weakref import ref
 
 import pytest
 import torch
+from tests.heads.corpus import SLOW
 from tests.tiny import CORPUS, KINDS, image_model_of, images, model_of, with_heads, with_references
 from torch.profiler import ProfilerActivity, profile
 
@@ -151,7 +152,15 @@ def fragment(mb: int) -> list[torch.Tensor]:
     return blocks[::10]
 
 
-@pytest.mark.parametrize("run", [explain, degrade, measure])
+def find_references(subject: wt.Subject) -> None:
+    with_references(subject)
+
+
+def find_heads(subject: wt.Subject) -> None:
+    wt.heads.build(subject, [SLOW])
+
+
+@pytest.mark.parametrize("run", [explain, degrade, measure, find_references, find_heads])
 def test_freed_memory_is_returned(run: Callable[[wt.Subject], object], bert: wt.Subject) -> None:
     if find_malloc_trim() is None or not STATUS.exists():
         pytest.skip("the C library is not glibc")

@@ -29,6 +29,7 @@ from whichtoken.heads.sentence import Sentence
 from whichtoken.heads.store import read, save
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Document, batches, window_row
+from whichtoken.models.freed_memory import return_freed_memory
 from whichtoken.models.subject import Subject
 from whichtoken.settings import make_settings
 
@@ -64,6 +65,7 @@ def build(
     with tqdm(total=count_examples(sentences), desc="reading heads", unit=" sentences", disable=None) as bar:
         for chunk in _chunks(iter(sentences)):
             _count(subject, chunk, counted)
+            return_freed_memory()
             bar.update(len(chunk))
     tally = counted.tally
     if not tally.counted["sentences"]:

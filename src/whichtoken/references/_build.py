@@ -24,6 +24,7 @@ from whichtoken.data.examples import BUFFER, TextExample, count_examples, read_e
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import batches, window_row
+from whichtoken.models.freed_memory import return_freed_memory
 from whichtoken.models.subject import Subject
 from whichtoken.references.candidates import Candidate, Shelf
 from whichtoken.references.library import Reference, ReferenceLibrary
@@ -246,6 +247,7 @@ def _probabilities(task: Task, rows: Sequence[Row]) -> list[Tensor]:
         if not p.isfinite().all():
             raise NotFinite(f"{subject.title} returns NaN or infinite logits for a text of the corpus")
         probabilities.update(zip(group, p.cpu(), strict=True))
+    return_freed_memory()
     return [probabilities[i] for i in range(len(rows))]
 
 
