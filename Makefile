@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-all mutants check format bench results catalogue pictures clean
+.PHONY: demo test test-all mutants mutants-chosen check format bench results catalogue pictures clean
 
 demo: $(READY)          ## explain three reviews with the model that comes with whichtoken
 	$(BIN)/whichtoken explain \
@@ -19,7 +19,10 @@ test-all: $(READY)      ## the quick suite and the slow tests
 	@$(BIN)/pytest -q -n auto --dist loadgroup
 
 mutants: $(READY)       ## break one line of the source at a time: does a test notice?
-	@$(BIN)/python tests/mutants.py --out mutants.json
+	@$(BIN)/python -m tests.mutants --out mutants.json
+
+mutants-chosen: $(READY) ## the same with the chosen bugs of tests/chosen_mutants.py
+	@$(BIN)/python -m tests.mutants --chosen --out mutants.json
 
 check: $(READY)         ## what continuous integration runs
 	$(BIN)/ruff format --check

@@ -1,11 +1,13 @@
-"""Break one line of the source at a time and see whether the tests notice: `make mutants`.
+"""Break one line of the source at a time and see whether the tests notice: `make mutants`, `make mutants-chosen`.
 
-    python tests/mutants.py --out results.json [--n 40] [--seed 0] [--near]
-    python tests/mutants.py --out results.json --again [--tree FOLDER] [--near]
+    python -m tests.mutants --out results.json [--n 40] [--seed 0] [--near]
+    python -m tests.mutants --out results.json --again [--tree FOLDER] [--near]
+    python -m tests.mutants --out results.json --chosen [--again] [--tree FOLDER]
 
 Each mutant changes one operator, comparison or constant in a copy of the source. Tests of the same part run first, then
 (without `--near`) the others, until one fails. `--again` tries the surviving mutants of an earlier run once more, on
-another checkout (`--tree`) if wanted: so two states of the test suite can be compared.
+another checkout (`--tree`) if wanted: so two states of the test suite can be compared. `--chosen` applies the mutants
+of `chosen_mutants.py` instead of random ones, each with its own tests, after these have passed on the source as it is.
 """
 
 import argparse
@@ -17,11 +19,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.chosen_mutants import CHOSEN, Chosen
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = ("cli", "assets", "catalogue.py", "__init__.py", "_lazy.py")
@@ -131,18 +135,35 @@ def choose(tree: Path, n: int, seed: int) -> list[Mutant]:
 
 
 def killed_by(tree: Path, mutant: Mutant, near_only: bool) -> str | None:
-    """The first test that fails, or None."""
+    """Return the first test that fails, or None."""
+    lines = (tree / "src/whichtoken" / mutant.path).read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[mutant.line - 1] = mutant.after
+    near = [path for path in NEAR.get(mutant.path.split("/")[0], []) if (tree / path).exists()]
+    first = near or ["tests/test_explain.py", "tests/test_records.py", "tests/test_words.py"]
+    return find_failure(tree, {mutant.path: "".join(lines)}, [first] if near_only else [first, ["tests"]])
+
+
+def apply(tree: Path, chosen: Chosen) -> str:
+    """Return the changed content of the file."""
+    text = (tree / "src/whichtoken" / chosen.path).read_text(encoding="utf-8")
+    if (found := text.count(chosen.before)) != 1:
+        sys.exit(f"{chosen.path} has {chosen.before!r} {found} times, expected once; correct tests/chosen_mutants.py")
+    return text.replace(chosen.before, chosen.after)
+
+
+def tests_of(chosen: Chosen) -> list[str]:
+    return [f"tests/{test}" for test in chosen.tests.split()]
+
+
+def find_failure(tree: Path, changed: Mapping[str, str], selections: Sequence[Sequence[str]]) -> str | None:
+    """Run selections of tests, one after another, on a copy of the source with changed files, until a test fails."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         shutil.copytree(tree / "src", source)
-        file = source / "whichtoken" / mutant.path
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        lines[mutant.line - 1] = mutant.after
-        file.write_text("".join(lines), encoding="utf-8")
-        near = [path for path in NEAR.get(mutant.path.split("/")[0], []) if (tree / path).exists()]
-        first = near or ["tests/test_explain.py", "tests/test_records.py", "tests/test_words.py"]
-        for chosen in [first] if near_only else [first, ["tests"]]:
-            words = ["-q", "-x", "-p", "no:cacheprovider", *chosen]
+        for path, text in changed.items():
+            (source / "whichtoken" / path).write_text(text, encoding="utf-8")
+        for selection in selections:
+            words = ["-q", "-x", "-p", "no:cacheprovider", *selection]
             if "not slow" in (tree / "Makefile").read_text(encoding="utf-8"):
                 words += ["-m", "not slow"]
             environment = {**os.environ, "PYTHONPATH": str(source)}
@@ -160,6 +181,44 @@ def killed_by(tree: Path, mutant: Mutant, near_only: bool) -> str | None:
     return None
 
 
+Row = dict[str, Any]
+
+
+def random_rows(given: argparse.Namespace) -> list[Row]:
+    if given.again:
+        rows: list[Row] = json.loads(given.out.read_text(encoding="utf-8"))
+        return rows
+    return [{**asdict(m), "killed_by": None} for m in choose(given.tree, given.n, given.seed)]
+
+
+def judge_random(given: argparse.Namespace, row: Row) -> str:
+    """Try one mutant, and return how to show it."""
+    mutant = mutants_of(given.tree, row["path"])[row["number"]]
+    row["killed_by"] = killed_by(given.tree, mutant, given.near)
+    return f"{mutant.path}:{mutant.line} {row['killed_by'] or 'SURVIVED'}\n    {mutant.after.strip()}"
+
+
+def chosen_rows(given: argparse.Namespace) -> list[Row]:
+    """Return the whole table, with what an earlier run killed; the tests of the others must pass without a mutant."""
+    earlier = json.loads(given.out.read_text(encoding="utf-8")) if given.again else []
+    killed = {(row["path"], row["before"], row["after"]): row["killed_by"] for row in earlier}
+    rows = [{**asdict(c), "killed_by": killed.get((c.path, c.before, c.after))} for c in CHOSEN]
+    for chosen in CHOSEN:
+        apply(given.tree, chosen)
+    waiting = [chosen for chosen, row in zip(CHOSEN, rows, strict=True) if row["killed_by"] is None]
+    tests = sorted({test for chosen in waiting for test in tests_of(chosen)})
+    if tests and (failure := find_failure(given.tree, {}, [tests])):
+        sys.exit(f"a test fails without any mutant: {failure}")
+    return rows
+
+
+def judge_chosen(given: argparse.Namespace, row: Row) -> str:
+    """Try one mutant, and return how to show it."""
+    chosen = next(c for c in CHOSEN if all(row[key] == value for key, value in asdict(c).items()))
+    row["killed_by"] = find_failure(given.tree, {chosen.path: apply(given.tree, chosen)}, [tests_of(chosen)])
+    return f"{chosen.path} {row['killed_by'] or 'SURVIVED'}\n    {chosen.after} ({chosen.why})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=40)
@@ -168,17 +227,13 @@ def main() -> None:
     parser.add_argument("--near", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--chosen", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    if given.again:
-        rows = json.loads(given.out.read_text(encoding="utf-8"))
-    else:
-        rows = [{**asdict(m), "killed_by": None} for m in choose(given.tree, given.n, given.seed)]
+    rows = chosen_rows(given) if given.chosen else random_rows(given)
 
-    def judge(row: dict[str, Any]) -> None:
-        mutant = mutants_of(given.tree, row["path"])[row["number"]]
-        row["killed_by"] = killed_by(given.tree, mutant, given.near)
-        print(f"{mutant.path}:{mutant.line} {row['killed_by'] or 'SURVIVED'}\n    {mutant.after.strip()}", flush=True)
+    def judge(row: Row) -> None:
+        print((judge_chosen if given.chosen else judge_random)(given, row), flush=True)
         given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
     with ThreadPoolExecutor(given.jobs) as pool:

@@ -129,6 +129,13 @@ def test_a_record_says_what_it_is() -> None:
             decode_record(Point, wrong, 3)
 
 
+def test_whole_numbers_have_at_most_64_bits() -> None:
+    assert parse_json(f'{{"a": [{2**63 - 1}, {1 - 2**63}]}}') == {"a": [2**63 - 1, 1 - 2**63]}
+    for number in (2**63, -(2**63) - 1):
+        with pytest.raises(BadArtifact, match=r"^a\[0\] is a whole number of more than 64 bits"):
+            parse_json(f'{{"a": [{number}]}}')
+
+
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "", "{", "[" * 100_000])
 def test_what_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(BadArtifact, match=r"numbers must be finite|expected JSON, found"):

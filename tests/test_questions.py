@@ -161,6 +161,8 @@ def test_an_answer_can_be_named_by_its_text() -> None:
     with pytest.raises(BadInput, match="input 0: the context does not contain the answer 'rhubarb'"):
         wt.explain(subject, PAIRS[:1], target="rhubarb")
     assert wt.explain(subject, [LONG], target="the end.")[0]["attcat"].label == "the end."
+    for answer in ("slow", "."):  # tokens that touch it are no part of it
+        assert wt.explain(subject, PAIRS[:1], target=answer)[0]["attcat"].label == answer
 
 
 def test_each_end_by_itself_as_the_papers_choose_them() -> None:
@@ -318,12 +320,13 @@ def test_padding_is_no_answer() -> None:
         assert (found[:, len(row.ids) :] == 0).all()
 
 
-def test_a_reference_must_reach_the_place_of_the_answer() -> None:
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_reference_must_reach_the_place_of_the_answer(beyond: int) -> None:
     """Beyond its end there is nothing to contrast with, however low the probability is there."""
     plain = question_subject("bert")
     library = wt.references.build(plain, PAIRS, min_tokens=1, dtype="float64", gamma=1.0, layers="all")
     lengths = [reference.n_tokens for reference in library.references[0]]
-    place = sorted(lengths)[0] + 1
+    place = sorted(lengths)[0] + beyond  # the last token of a reference is at its length - 1
     found = wt.explain(plain.with_references(library), PAIRS[:1], ["contrast-cat"], target=wt.Span(place, place, "end"))
     used = found[0]["contrast-cat"].details["references"]
     assert used == [i for i, length in enumerate(lengths) if length > place]

@@ -82,6 +82,12 @@ def test_the_pieces_of_a_word_get_the_score_of_its_span(kind: str, subject_of: S
     assert set(scores) <= set(found)
 
 
+def test_a_span_ends_before_its_last_offset(subject_of: SubjectOf, lines: Path) -> None:
+    row = {"text": "slow.", "method": "lime", "spans": [[0, 4], [4, 5]], "scores": [1.0, 2.0]}
+    found = dict(zip(("[CLS]", "slow", ".", "[SEP]"), scores_of(subject_of("bert"), lines, row), strict=True))
+    assert (found["slow"], found["."]) == (1.0, 2.0)
+
+
 def test_spans_of_a_pair_say_which_text_they_are_of(subject_of: SubjectOf, lines: Path) -> None:
     subject = subject_of("bert")
     row = {

@@ -516,7 +516,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a curve cut short": (
         lambda d: d["inputs"][0]["methods"]["gae"]["curves"][0].pop(),
-        "input 0, gae: 10 removed, 9 probabilities; there must be the same number of each",
+        "input 0, gae: 10 removed, 9 outputs; there must be the same number of each",
     ),
     "no curve": (lambda d: d["inputs"][0]["methods"]["gae"]["curves"].clear(), "0 curves, 1 plans"),
     "steps cut short": (lambda d: d["inputs"][0]["plans"][0]["removed"].pop(), "not all the steps of grid tenths"),
@@ -605,6 +605,27 @@ def test_what_a_killed_run_left_half_written_is_gone_when_the_run_goes_on(tmp_pa
         (folder / ".report.html.abcdefgh.whichtoken-new").write_text("half")
     Folder(tmp_path).claim({}, {})
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["parts", "spec.json"]
+
+
+def test_the_longest_part_that_fits_is_taken_over(tmp_path: Path) -> None:
+    """A part of a larger sample may hold inputs that a smaller one does not have."""
+    (tmp_path / "parts").mkdir()
+    for last in (3, 7, 15):
+        Folder(tmp_path).save_part(0, last, Part((), last, last))
+    for limit, last in (15, 15), (14, 7), (7, 7), (6, 3):
+        kept = Folder(tmp_path).longest_part(0, limit)
+        assert kept is not None
+        assert (kept.last, kept.part.asked) == (last, last)
+    assert Folder(tmp_path).longest_part(0, 2) is None
+    assert Folder(tmp_path).longest_part(1, 15) is None
+
+
+def test_a_specification_that_has_an_entry_less_is_another_benchmark(tmp_path: Path) -> None:
+    values = {"model": "m", "reading": "value"}
+    Folder(tmp_path).claim(values, {"sample": 3})
+    with pytest.raises(UsageError, match="reading was 'value', now None"):
+        Folder(tmp_path).claim({"model": "m"}, {"sample": 3})
+    Folder(tmp_path).claim(values, {"sample": 4})
 
 
 def test_a_result_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:

@@ -582,6 +582,28 @@ def test_no_references_names_the_model_in_the_command(model: str, capsys: pytest
     assert f"whichtoken references build TEXTS.csv --model {model} --out references" in err
 
 
+def test_an_input_file_is_not_overwritten_by_way_of_a_link(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, link = tmp_path / "texts.csv", tmp_path / "link.csv"
+    texts.write_bytes(FILES["fine.csv"])
+    link.symlink_to(texts)
+    words = ["--file", str(texts), "--format", "jsonl", "--out", str(link), "--model", model, "--method", "random"]
+    code, out, err = run(capsys, "explain", *words)
+    assert (code, out) == (2, "")
+    assert "is also an input file" in err
+    assert texts.read_bytes() == FILES["fine.csv"]
+
+
+@pytest.mark.parametrize("method", ["contrast-cat", "mask-lrp"])
+def test_a_suggested_command_quotes_the_name_of_the_model(
+    method: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(model, tmp_path / "my model")
+    _, _, err = run(capsys, "explain", "slow", "--method", method, "--model", str(tmp_path / "my model"))
+    assert f"--model '{tmp_path / 'my model'}' --out" in err
+
+
 def test_an_unsupported_model_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model_of("bert").bert.save_pretrained(tmp_path)
     wordpiece().save_pretrained(tmp_path)

@@ -163,6 +163,20 @@ def test_arguments_may_have_names(named: Callable[[Tensor], Tensor], plain: Call
         assert torch.allclose(one, other)
 
 
+def test_an_in_place_operation_changes_its_own_tensor_in_whatever_precision() -> None:
+    """Operands are widened to float64, which copies them; the result must not end in the copy."""
+
+    def accumulate(x: Tensor) -> Tensor:
+        total = torch.zeros(x.shape, dtype=torch.float32)
+        total.add_(x)
+        return total
+
+    model = Model(accumulate)
+    with propagating(model, C21):
+        found = model(x())
+    assert found.equal(x().float())
+
+
 def test_an_activation_module_that_works_in_place_has_its_factor() -> None:
     given = x()
     model = nn.Sequential(Block(lambda x: x * 2), nn.SiLU(inplace=True))

@@ -101,6 +101,12 @@ def test_add(conserve: bool) -> None:
             assert sum(float(result[n].sum()) for result in found) == pytest.approx(total)
 
 
+def test_a_sum_that_is_exactly_0_passes_no_relevance_on() -> None:
+    a, b = leaf(torch.tensor([[1.0, 2.0]])), leaf(torch.tensor([[-1.0, 2.0]]))
+    of_a, of_b = back(rules.add_unscaled(torch.add, a, b), torch.ones(1, 2), a, b)
+    assert of_a.tolist() == of_b.tolist() == [[0, 0.5]]
+
+
 def test_a_sum_with_a_constant_and_a_broadcast_sum() -> None:
     a, relevance = leaf(random(2, 3)), random(2, 3, seed=1)
     for y in (rules.add(torch.add, a, 5.0), rules.add(torch.add, random(3), a)):

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.tiny import KINDS, class_goal, model_of
+from tests.tiny import KINDS, class_goal, model_of, question_subject
 
 import whichtoken as wt
 from whichtoken.core.rows import Row
 from whichtoken.errors import NotFinite
 from whichtoken.models import LogitCache
+from whichtoken.tasks.answer import SpanObjective
 
 SubjectOf = Callable[..., wt.Subject]
 
@@ -36,6 +37,24 @@ def test_each_sequence_is_read_once_and_what_is_read_keeps_its_order(subject_of:
     expected = found.softmax(-1)[range(4), [0, 1, 2, 0]]
     assert cache.probability(rows, goal).equal(expected)
     assert (cache.tally.asked, cache.tally.evaluated) == (12, 3)
+
+
+def test_rows_that_differ_in_token_types_are_told_apart(subject_of: SubjectOf) -> None:
+    """A typed [SEP] can give a text the ids of a pair."""
+    cache, text = LogitCache(subject_of("bert")), row(7, 3, 8)
+    pair = Row(text.ids, (0, 0, 0, 1, 1), text.special)
+    one, other = cache.read([text, pair], class_goal(subject_of("bert"), [0, 0]))
+    assert not one.equal(other)
+    assert cache.tally.evaluated == 2
+
+
+def test_answers_to_one_question_are_told_apart() -> None:
+    """What is kept of a sequence are the ends of one answer."""
+    subject, rows = question_subject(), [row(7, 8, 9)] * 2
+    goal = SpanObjective(torch.tensor([[1, 2], [2, 3]]), torch.ones(2, 2))
+    found = torch.stack(LogitCache(subject).read(rows, goal))
+    torch.testing.assert_close(found, goal.read(subject.logits(subject.batch(rows))))
+    assert not found[0].equal(found[1])
 
 
 def test_nothing_asked_is_nothing_answered(subject_of: SubjectOf) -> None:

@@ -191,9 +191,11 @@ def test_nan_is_not_passed_on() -> None:
 @given(st.lists(st.tuples(st.integers(0, 99), st.booleans()), min_size=1, max_size=12))
 def test_perturbations_only_touch_what_is_not_kept(rows: list[tuple[int, bool]]) -> None:
     places = tuple(range(len(rows)))  # as token types, so that they tell where a token comes from
-    row, keep = Row(tuple(i for i, _ in rows), places, (False,) * len(rows)), np.array([k for _, k in rows])
+    special = tuple(i < 50 for i, _ in rows)
+    row, keep = Row(tuple(i for i, _ in rows), places, special), np.array([k for _, k in rows])
     left = Delete()(row, keep)
     assert list(left.ids) == [i for i, k in rows if k]
+    assert [i < 50 for i in left.ids] == list(left.special)
     assert [row.ids[place] for place in left.types] == list(left.ids)
     for filler in (100, 101):
         replaced = Replace("mask", filler)(row, keep)

@@ -100,6 +100,13 @@ def test_what_was_cut_or_averaged_is_said() -> None:
     assert "3 overlapping windows" in notes[1]
 
 
+@pytest.mark.parametrize("code", [0xE0000, 0xE0041, 0xE007F])
+def test_tag_characters_are_shown(code: int) -> None:
+    """They look like nothing, but a model reads them."""
+    assert visible(f"a{chr(code)}b") == f"a⟨U+{code:04X}⟩b"
+    assert visible("\U000dffff\U000e0080") == "\U000dffff\U000e0080"  # their neighbours
+
+
 @given(st.text())
 def test_nothing_visible_is_obeyed(text: str) -> None:
     shown = visible(text)

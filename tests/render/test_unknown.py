@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -10,7 +11,7 @@ import matplotlib as mpl
 import pytest
 from rich.console import Console
 from tests.render.shown import FINE
-from tests.tiny import question_subject
+from tests.tiny import KINDS, model_of, question_subject
 
 import whichtoken as wt
 from whichtoken.records import Attribution
@@ -40,6 +41,13 @@ def test_a_result_counts_unknown_pieces_that_keep_their_text(subject_of: Subject
     found = wt.explain(subject_of("xlm-roberta"), ["slow Ω"], ["raw-attention"])[0]["raw-attention"]
     assert "<unk>" not in found.tokens
     assert found.n_unknown == 1
+
+
+def test_special_tokens_are_known_also_where_they_have_the_id_of_unknown_ones() -> None:
+    tokenizer = deepcopy(KINDS["bert"].tokenizer())
+    tokenizer.unk_token = "[SEP]"  # GPT-2's tokenizer has one token for both
+    found = wt.explain(wt.Subject(model_of("bert"), tokenizer), ["it is slow"], ["raw-attention"])
+    assert found[0]["raw-attention"].n_unknown == 0
 
 
 def test_only_tokens_that_were_read_count(subject_of: SubjectOf) -> None:

@@ -131,7 +131,7 @@ def _check_input(record: InputResult, name: str) -> None:
         check_count_fields(f"{name}, {method}", {"seconds": result.seconds, "evaluations": result.evaluations})
         check_lengths(f"{name}, {method}", {"curves": result.curves, "plans": record.plans})
         for planned, curve in zip(record.plans, result.curves, strict=True):
-            check_lengths(f"{name}, {method}", {"removed": planned.removed, "a curve": curve})
+            check_lengths(f"{name}, {method}", {"removed": planned.removed, "outputs": curve})
             if record.reading == "probability":
                 check_probabilities(f"{name}, {method}: a probability", curve)
     if record.agreement:
