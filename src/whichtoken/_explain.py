@@ -34,7 +34,7 @@ from whichtoken.targets import Class, Contrast, Predicted, Span
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 
 TOKENS_PER_BATCH = 4096
-PAIRS_PER_BATCH = 2**27  # layers x heads x queries x keys of attention: 0.5 GB in float32, a few times that in a pass
+PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
 SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
 
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str | None
@@ -165,7 +165,6 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
             with torch.inference_mode(False):  # inference tensors cannot be differentiated
                 documents = job.task.encode(chunk, job.long, first)
                 parts = score_pieces(job, job.task.pieces(documents, job.target, first), bar)
-            return_freed_memory()
             bar.clear()  # so that it does not interfere with printed results
             for index, document in enumerate(documents, first):
                 yield {key: job.task.record(document, parts[index], key, job.origin(key)) for key in job.methods}
@@ -180,6 +179,7 @@ def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int
         for group in batches([len(pieces[i].row) for i in same_size], job.fits):
             places = [same_size[i] for i in group]
             scored.update(zip(places, score_batch(job, [pieces[i] for i in places]), strict=True))
+            return_freed_memory()
             for i in places:
                 waiting.remove(pieces[i].index)
             if bar is not None:
