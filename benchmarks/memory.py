@@ -3,13 +3,14 @@
     python benchmarks/memory.py [MODEL] [--data FILE] [--bench N] [--each N] [--out FILE]
 
 MODEL is a folder or hub name; the default is a random model with the layers and heads of MiniLM (6 x 12), but narrow:
-attention takes most of the memory of a pass, and the time does not matter here. Two runs, each in a process of its own:
+attention takes most of the memory of a pass, and the time does not matter here. Three runs, each in its own process:
 
 - a benchmark of N texts of 20 to 500 words, with methods of every kind;
-- `explain_each` on N texts of 8 to 200 words, with AttCAT.
+- `explain_each` on N sentences of 8 to 40 words, with AttCAT;
+- the same on N texts of 8 to 200 words.
 
-With `--data`, both read the texts of a file instead. The report is printed and written to benchmarks/results/memory.md.
-Linux only: the numbers are VmHWM and VmRSS of /proc/self/status.
+With `--data`, all of them read the texts of a file instead. The report is printed and written to
+benchmarks/results/memory.md. Linux only: the numbers are VmHWM and VmRSS of /proc/self/status.
 """
 
 import argparse
@@ -68,6 +69,7 @@ def main() -> None:
     arguments = parser.parse_args()
     jobs = [
         Job("benchmark", arguments.bench, (20, 500), arguments.model, arguments.data),
+        Job("explain_each", arguments.each, (8, 40), arguments.model, arguments.data),
         Job("explain_each", arguments.each, (8, 200), arguments.model, arguments.data),
     ]
     lines = []
@@ -128,11 +130,10 @@ def measure_memory() -> Memory:
 
 
 def line(job: Job, memory: list[Memory]) -> str:
-    cells = [f"{m.peak / MB:.0f}" for m in memory]
-    return (
-        f"| {job.name} | {job.count} | {' | '.join(cells)} | {memory[-1].peak / memory[1].peak:.2f} "
-        f"| {memory[-1].now / MB:.0f} |"
-    )
+    words = f"{job.words[0]} to {job.words[1]}" if job.data is None else job.data
+    peaks = [f"{m.peak / MB:.0f}" for m in memory]
+    growth, end = f"{memory[-1].peak / memory[1].peak:.2f}", f"{memory[-1].now / MB:.0f}"
+    return f"| {' | '.join([job.name, str(job.count), words, *peaks, growth, end])} |"
 
 
 def table(model: str | None, lines: list[str]) -> str:
@@ -145,8 +146,8 @@ def table(model: str | None, lines: list[str]) -> str:
         f"`python benchmarks/memory.py`, {machine}, 1 thread. Model: {model or 'random BERT 6 x 48, 12 heads'}. "
         f"Benchmark: {methods}; explain_each: attcat. Peak of the resident memory so far, in MB.",
         "",
-        f"| run | texts | before | {' | '.join(shares)} | 100 % / 20 % | resident at the end |",
-        "|---" * (FIFTHS + 5) + "|",
+        f"| run | texts | words | before | {' | '.join(shares)} | 100 % / 20 % | resident at the end |",
+        "|---" * (FIFTHS + 6) + "|",
     ]
     return "\n".join([*head, *lines]) + "\n"
 

@@ -474,7 +474,7 @@ def test_wrong_calls_are_refused(subject_of: Any, tmp_path: Path) -> None:
         ([], "none of the 0 questions has an answer"),
         ([replace(QUESTIONS[0], question=" ")], "question 0 has an empty text"),
         ([replace(QUESTIONS[0], question=" ", where="a.json, question 7")], "a.json, question 7 has an empty text"),
-        ("nowhere.json", "nowhere.json cannot be read"),
+        ("nowhere.json", "there is no file nowhere.json"),
     ):
         with pytest.raises(BadInput, match=message):
             bench_questions(SUBJECT, asked, METHODS, out=tmp_path / "a")
