@@ -57,6 +57,7 @@ def test_presets_name_real_settings() -> None:
         (lambda: wt.method("attcat", mask_special=1), BadSetting, "of type bool"),
         (lambda: wt.method("integrated-gradients", steps=0), BadSetting, "at least 1"),
         (lambda: wt.method("tis", ratio=1.5), BadSetting, "above 0 and at most 1"),
+        (lambda: wt.method("tis", ratio=0.0), BadSetting, "above 0 and at most 1"),
         (lambda: wt.method("tis", ratio=(0.5, 1.5)), BadSetting, "above 0 and at most 1"),
         (lambda: wt.method("tis", ratio=()), BadSetting, "above 0 and at most 1"),
     ],

@@ -123,7 +123,7 @@ def test_ordinary_text_is_left_alone() -> None:
     assert visible("a\tb\nc") == "a b c"
     assert visible("\x1b[31m") == "␛[31m"
     assert visible("\u202e") == "⟨U+202E⟩"
-    assert visible("\ud800") == "⟨U+D800⟩"
+    assert visible("\ud800\udfff\ue000") == "⟨U+D800⟩⟨U+DFFF⟩\ue000"
     assert all(character not in visible(" ".join(NASTY)) for character in "\x00\x1b\u202e\u2066\u2069\u2028")
 
 
