@@ -37,12 +37,10 @@ def main() -> None:
         f"| {name} | {' | '.join(f'{largest_difference(subject, texts, name):.0e}' for subject in subjects)} |"
         for name in wt.method_names()
     ]
-    head = [
-        "# A text in a batch, and alone",
-        "",
-        f"The first {len(texts)} texts of {arguments.file.name}, float32.",
-        "",
-    ]
+    names = [path.name for path in (arguments.file, arguments.conllu, *arguments.models)]
+    command = f"`python benchmarks/rounding.py {' '.join(names)} --texts {len(texts)}`, float32, one thread"
+    meaning = "The largest difference between two scores of a token, as a share of the largest score of its text."
+    head = ["# A text in a batch, and alone", "", f"{command}. {meaning}", ""]
     titles = f"| method | {' | '.join(subject.title for subject in subjects)} |"
     report = "\n".join([*head, titles, f"|---|{'---|' * len(subjects)}", *rows, ""])
     RESULT.write_text(report)
