@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from whichtoken.core.objectives import anything, probability_of
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
-from whichtoken.errors import BadInput, NotFinite, UsageError
+from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models import (
     Batch,
     LogitCache,
@@ -38,6 +38,7 @@ PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB 
 SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
 
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str | None
+Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
 
 
 def explain(
@@ -51,12 +52,14 @@ def explain(
     images: Iterable[Any] | None = None,
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
+    targets: Targets = None,
 ) -> list[dict[str, Attribution]]:
     """Return, for each input in order, the attribution of each method.
 
     `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`. Results are keyed by the
     string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or name,
-    or `Contrast(a, b)`. `long`: texts over the model's limit are truncated ("truncate", the default; the result counts
+    or `Contrast(a, b)`. `targets`: several of them, or "all" labels; the list then has one result for each input and
+    target. `long`: texts over the model's limit are truncated ("truncate", the default; the result counts
     the truncated tokens), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
     `layers`: include per-layer contributions, for methods that sum over layers.
 
@@ -73,7 +76,7 @@ def explain(
         raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
-    return list(explain_each(subject, value, methods, target, long, layers))
+    return list(explain_each(subject, value, methods, target, long, layers, targets=targets))
 
 
 def explain_each(
@@ -83,12 +86,16 @@ def explain_each(
     target: AnyTarget = None,
     long: LongTexts | None = None,
     layers: bool = False,
+    *,
+    targets: Targets = None,
 ) -> Iterator[dict[str, Attribution]]:
     """Yield the results of `explain` one by one; inputs are read as needed and may be endless.
 
     For questions, inputs are pairs (question, context).
     """
     job = plan(subject, methods, target, long, layers)
+    if targets is not None:
+        job = replace(job, targets=plan_targets(job.task, target, targets))
     return run(job, job.task.inputs(inputs))
 
 
@@ -107,7 +114,7 @@ class Job:
     task: Task  # bound to a twin of the subject
     methods: Mapping[str, Method]
     passes: Mapping[View, Needs]  # the plain view first: it determines what is explained
-    target: Any
+    targets: tuple[Any, ...]  # each gives results of its own
     long: LongTexts | None
     layers: bool
     cache: LogitCache | None = None  # shared with other calls about the same inputs
@@ -154,7 +161,19 @@ def plan(
             raise reason.error(f"{method.label} cannot explain {task.unit}s: {reason.why}; {fix}")
     checked_target = task.target(target)
     task.check_long(long)
-    return Job(task, resolved, plan_passes(resolved.values()), checked_target, long, layers)
+    return Job(task, resolved, plan_passes(resolved.values()), (checked_target,), long, layers)
+
+
+def plan_targets(task: Task, target: AnyTarget, targets: Targets) -> tuple[Any, ...]:
+    """Check several targets, or list all of them. BadSetting if there is none, or `target` is given, too."""
+    if target is not None:
+        raise BadSetting("target", target, "None, if there are targets")
+    if isinstance(targets, str) and targets != "all":
+        raise BadSetting("targets", targets, "'all', or a list of targets")
+    checked = tuple(task.all_targets() if targets == "all" else map(task.target, targets or ()))
+    if not checked:
+        raise BadSetting("targets", targets, "'all', or a list of at least one target")
+    return tuple(dict.fromkeys(checked))
 
 
 def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
@@ -164,11 +183,20 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
         while chunk := list(islice(rest, job.at_once)):
             with torch.inference_mode(False):  # inference tensors cannot be differentiated
                 documents = job.task.encode(chunk, job.long, first)
-                parts = score_pieces(job, job.task.pieces(documents, job.target, first), bar)
+                scored = [score_pieces(job, job.task.pieces(documents, goal, first), bar) for goal in job.targets]
             bar.clear()  # so that it does not interfere with printed results
             for index, document in enumerate(documents, first):
-                yield {key: job.task.record(document, parts[index], key, job.origin(key)) for key in job.methods}
+                for parts in (parts for by_input in scored for parts in _group_by_part(by_input.get(index, ()))):
+                    yield {key: job.task.record(document, parts, key, job.origin(key)) for key in job.methods}
             first += len(chunk)
+
+
+def _group_by_part(pieces: Sequence[ScoredPiece]) -> list[list[ScoredPiece]]:
+    """Group one input's pieces by record."""
+    parts: dict[int, list[ScoredPiece]] = {}
+    for scored in pieces:
+        parts.setdefault(scored.piece.part, []).append(scored)
+    return [parts[part] for part in sorted(parts)]
 
 
 def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int, list[ScoredPiece]]:
@@ -183,7 +211,8 @@ def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int
             for i in places:
                 waiting.remove(pieces[i].index)
             if bar is not None:
-                bar.update(len({pieces[i].index for i in places} - set(waiting)))
+                finished = len({pieces[i].index for i in places} - set(waiting))
+                bar.update(finished if len(job.targets) == 1 else finished / len(job.targets))
     by_input: dict[int, list[ScoredPiece]] = {}
     for i, piece in enumerate(pieces):
         by_input.setdefault(piece.index, []).append(scored[i])
@@ -216,7 +245,9 @@ def score_batch(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
         scored |= _score_view(job, view, trace, probe, _SharedPass(pieces, perf_counter() - start))
     probability = probability_of(objective, logits).tolist()
     return [
-        ScoredPiece(piece, objective.target(i), probability[i], {key: rows[i] for key, rows in scored.items()})
+        ScoredPiece(
+            piece, objective.target(i), probability[i], {key: rows[i] for key, rows in scored.items()}, logits[i]
+        )
         for i, piece in enumerate(pieces)
     ]
 

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SCHEMA = 3  # incremented when a field changes its meaning
-OPTIONAL = ("picture", "value", "n_unknown")  # fields that are written only if they differ from their default
+OPTIONAL = (  # fields that are written only if they differ from their default
+    "picture",
+    "value",
+    "n_unknown",
+    "predicted",
+    "source",
+    "removals",
+)
 PNG = b"\x89PNG\r\n\x1a\n"  # first bytes of a PNG file; 8 more bytes, width and height follow
 How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
 Reading = Literal["probability", "value"]  # what a model's output is read as; that of a regression model is a value
@@ -46,6 +53,32 @@ class Picture:
     rows: int  # of patches
     columns: int
     pixels: tuple[tuple[float, ...], ...] = ()  # scores row by row, if the method scores pixels
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The label that the model predicts, whatever label is explained."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an input comes from: its row in a file or data set, and what that row says about it."""
+
+    row: int | None = None  # as in error messages: the line of a text file, else counted from 0
+    id: str | None = None
+    gold: str | None = None  # the gold label, under the model's name for it
+    columns: Mapping[str, Any] = field(default_factory=dict)  # other columns that were kept
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What remains of the output without some tokens."""
+
+    tokens: tuple[int, ...]  # positions in the record's tokens
+    output: float  # the probability, or the predicted value, of what is explained
 
 
 @dataclass(frozen=True)
@@ -80,6 +113,15 @@ class Attribution:
     picture: Picture | None = None
     value: float | None = None  # what a regression model predicts
     n_unknown: int = 0  # content tokens that the tokenizer does not know
+    predicted: Prediction | None = None  # of models that predict one of several labels
+    source: Source | None = None  # if known
+    removals: tuple[Removal, ...] = ()  # if requested: without the strongest word, the two strongest, and so on
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether the model predicts the gold label; None if either is unknown."""
+        gold = None if self.source is None else self.source.gold
+        return None if gold is None or self.predicted is None else self.predicted.label == gold
 
     @property
     def reading(self) -> Reading:
@@ -232,11 +274,22 @@ def _check_attribution(record: Attribution) -> None:
     one = (record.probability is None) != (record.value is None)
     require(one, "Attribution: it must have a probability or a value, and not both")
     check_probabilities("Attribution: probability", [record.probability])
+    if record.predicted is not None:
+        check_probabilities("Attribution: predicted", [record.predicted.probability])
+    _check_removals(record)
     counts = ("n_cut", "n_windows", "n_unknown", "seconds", "evaluations")
     check_count_fields("Attribution", {name: getattr(record, name) for name in counts})
     _check_target(record.target, len(record.tokens), "Attribution")
     if record.picture is not None:
         _check_picture(record.picture, len(record.tokens))
+
+
+def _check_removals(record: Attribution) -> None:
+    for removal in record.removals:
+        inside = all(0 <= token < len(record.tokens) for token in removal.tokens)
+        require(inside, f"Attribution: a removal of {removal.tokens!r:.60}; there are {len(record.tokens)} tokens")
+    if record.value is None:
+        check_probabilities("Attribution: removals", [removal.output for removal in record.removals])
 
 
 def _check_curve(record: Curve) -> None:

@@ -81,7 +81,7 @@ def patch_scores(
     for first in range(0, len(pixels), IMAGES_AT_ONCE):
         with torch.inference_mode(False):  # inference tensors cannot take part in autograd
             chunk = pixels[first : first + IMAGES_AT_ONCE].clone()
-            pieces = [Piece(first + i, job.subject.image_row(image), job.target) for i, image in enumerate(chunk)]
+            pieces = [Piece(first + i, job.subject.image_row(image), job.targets[0]) for i, image in enumerate(chunk)]
             parts = score_pieces(job, pieces)
         for key, tensors in collected.items():
             tensors += [torch.tensor(parts[piece.index][0].scored[key].scores, dtype=torch.float64) for piece in pieces]

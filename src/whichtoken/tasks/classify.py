@@ -13,7 +13,7 @@ from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, batches, window_row
-from whichtoken.records import Attribution, Reading
+from whichtoken.records import Attribution, Prediction, Reading
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, label_index, label_of
 from whichtoken.tasks import texts
 from whichtoken.tasks.task import (
@@ -51,6 +51,9 @@ class Classification(Task):
 
     def target(self, target: Any) -> Any:
         return class_target(target, self.subject)
+
+    def all_targets(self) -> list[Class]:
+        return [Class(label) for label in range(len(self.subject.labels))]
 
     def can_run(self, method: Method) -> Reason | None:
         if self.reading() == "value" and Ask.REFERENCES in method.needs.asks:
@@ -105,7 +108,7 @@ class Classification(Task):
             layers=merged.layers,
             seconds=merged.seconds,
             evaluations=merged.evaluations,
-            **output_fields(self.subject, sum(part.probability for part in parts) / len(parts)),
+            **output_fields(self.subject, parts),
             **texts.token_fields(document, positions),
             **origin,
         )
@@ -236,11 +239,20 @@ def reading_of(subject: Subject) -> Reading:
     return "value" if link_of(subject) is Link.VALUE else "probability"
 
 
-def output_fields(subject: Subject, output: float) -> dict[str, Any]:
-    """Return the fields of a record for what the model predicts."""
+def output_fields(subject: Subject, parts: Sequence[ScoredPiece]) -> dict[str, Any]:
+    """Return the fields of a record for what the model predicts, the mean over its windows."""
+    output = sum(part.probability for part in parts) / len(parts)
     if reading_of(subject) == "value":
         return {"probability": None, "value": output}
-    return {"probability": output}
+    return {"probability": output, "predicted": _prediction(subject, [p.logits for p in parts if p.logits is not None])}
+
+
+def _prediction(subject: Subject, logits: Sequence[Tensor]) -> Prediction | None:
+    """Return the label with the highest mean probability; None for a single output, which has no alternative."""
+    if len(subject.labels) == 1 or not logits:
+        return None
+    probability, label = link_of(subject).apply(torch.stack(list(logits))).mean(0).max(-1)
+    return Prediction(subject.labels[int(label)], float(probability))
 
 
 def class_facts(subject: Subject) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from whichtoken.models import LongTexts, Subject
 from whichtoken.models.architectures import PREFIXES
 from whichtoken.models.images import Prepared, black, check_images, decode_png, encode_png, prepare, to_display
 from whichtoken.records import Attribution, Picture, Reading
-from whichtoken.targets import Part, label_of
+from whichtoken.targets import Class, Part, label_of
 from whichtoken.tasks.classify import (
     class_facts,
     class_gold,
@@ -59,6 +59,9 @@ class ImageClassification(Task):
 
     def target(self, target: Any) -> Any:
         return class_target(target, self.subject)
+
+    def all_targets(self) -> list[Class]:
+        return [Class(label) for label in range(len(self.subject.labels))]
 
     def reading(self) -> Reading:
         return reading_of(self.subject)
@@ -109,7 +112,7 @@ class ImageClassification(Task):
             seconds=scored.seconds,
             evaluations=scored.evaluations,
             picture=replace(_picture(self.subject, document, image.grid), pixels=pixel_scores),
-            **output_fields(self.subject, part.probability),
+            **output_fields(self.subject, parts),
             **origin,
         )
 

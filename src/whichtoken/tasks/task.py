@@ -27,11 +27,15 @@ ENTRY_POINTS = "whichtoken.tasks"
 
 @dataclass(frozen=True)
 class Piece:
-    """A row of tokens that is explained on its own: a window of a long text, one end of an answer, an image."""
+    """A row of tokens that is explained on its own: a window of a long text, one end of an answer, an image.
+
+    Pieces of one input with the same `part` are merged into one record; an input has as many records as parts.
+    """
 
     index: int  # of the input
     row: Row
     goal: Any = None  # what to explain about it, in the task's own form
+    part: int = 0  # which of the input's records it belongs to
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class ScoredPiece:
     target: Target
     probability: float  # or the predicted value, if that is the task's reading
     scored: Mapping[str, Scored]
+    logits: Tensor | None = None  # what the model returned for it
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,10 @@ class Task(Protocol):
     def target(self, target: Any) -> Any:
         """Check and normalise what `explain(target=...)` accepts, before the first forward pass."""
         return target
+
+    def all_targets(self) -> list[Any]:
+        """Return every target that `explain(targets="all")` stands for."""
+        raise BadSetting("targets", "all", f"a list of targets: {self.subject.title} {self.purpose}")
 
     def check_long(self, long: str | None) -> None:
         """Raise BadSetting if `explain(long=...)` has no such option for this task."""
