@@ -113,14 +113,15 @@ def restore_folder(path: Path) -> None:
 
 def check_writable(path: str | Path) -> None:
     """Raise UsageError if `path` cannot be written, so that this is known before long work."""
-    where = Path(path).expanduser()
-    if where.is_dir():
-        raise UsageError(f"{where} is a folder; give the name of a file")
-    if not where.parent.is_dir():
-        raise UsageError(f"{where} cannot be written: there is no folder {where.parent}")
-    target = where if where.exists() else where.parent
-    if not os.access(target, os.W_OK):
-        raise UsageError(f"{where} cannot be written: no permission to write to {target}")
+    with writing(path):
+        where = Path(path).expanduser()
+        if where.is_dir():
+            raise UsageError(f"{where} is a folder; give the name of a file")
+        if not where.parent.is_dir():
+            raise UsageError(f"{where} cannot be written: there is no folder {where.parent}")
+        target = where if where.exists() else where.parent
+        if not os.access(target, os.W_OK):
+            raise UsageError(f"{where} cannot be written: no permission to write to {target}")
 
 
 def _sync(part: Path, mode: int) -> None:
@@ -135,7 +136,12 @@ def _make_locked(real: Path, end: str, *, folder: bool) -> tuple[Path, int]:
     mode = 0o600 if real.is_file() else 0o666  # a file that is replaced keeps its permissions, which may be few
     while True:
         made = real.with_name(f".{real.name[:40]}.{secrets.token_hex(4)}{end}")  # names have a limited length
-        lock = make(made, mode)
+        try:
+            lock = make(made, mode)
+        except FileNotFoundError:
+            if not real.parent.is_dir():
+                raise
+            continue  # another process took the folder for abandoned before it was open
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)

@@ -41,7 +41,10 @@ def describe_failure(failure: BaseException) -> str:
     if isinstance(failure, UnicodeDecodeError):
         return f"not {failure.encoding.upper()} (byte {failure.start})"
     if isinstance(failure, UnicodeEncodeError):
-        return f"it holds {failure.object[failure.start]!r}, half of a surrogate pair, which is not a character"
+        lacking = failure.object[failure.start]
+        if "\ud800" <= lacking <= "\udfff":
+            return f"it holds {lacking!r}, half of a surrogate pair, which is not a character"
+        return f"its encoding, {failure.encoding}, has no {lacking!r}; set PYTHONIOENCODING=utf-8"
     if isinstance(failure, RecursionError):
         return "nested too deeply"
     if "integer string conversion" in text:

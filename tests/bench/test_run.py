@@ -568,7 +568,9 @@ def test_a_part_is_taken_over_only_as_it_was_saved(
         with pytest.raises(BadArtifact, match="was changed after it was saved: its content does not match its sha256"):
             again()
     path.write_text(json.dumps(without_hash(saved)), encoding="utf-8")
-    with pytest.raises(BadArtifact, match="its content has no sha256; delete this file"):
+    with pytest.raises(
+        BadArtifact, match="has no sha256: an older version wrote it, or it was changed; delete the folder"
+    ):
         again()
     path.write_text(json.dumps(saved, indent=3, sort_keys=True), encoding="utf-8")  # the same content
     assert again().lines

@@ -209,9 +209,11 @@ def _read_part(path: Path) -> Part:
     stored = read_json(path)
     claimed = stored.pop("sha256", None) if isinstance(stored, dict) else None
     part = read_part(stored, path)
+    if claimed is None:
+        fix = f"delete the folder {path.parent} and run again"
+        raise BadArtifact(f"{path} has no sha256: an older version wrote it, or it was changed; {fix}")
     if claimed != _hash(stored):
-        found = "does not match its sha256" if claimed else "has no sha256"
-        raise BadArtifact(f"{path} was changed after it was saved: its content {found}; {FIX}")
+        raise BadArtifact(f"{path} was changed after it was saved: its content does not match its sha256; {FIX}")
     return part
 
 

@@ -136,6 +136,8 @@ def _gather_file(file: Path, columns: Sequence[str]) -> CommandInputs:
 
 def _standard_input() -> Iterator[str]:
     """Yield one text per line."""
+    if sys.stdin is None:
+        raise UsageError("standard input is closed; give texts, or --file")
     lines = TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", errors="surrogateescape")
     for line in decode_lines(lines, "standard input"):
         if line.strip():

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     with ended_by_sigterm() as stop:
         code = _run(words, debug=debug)
         try:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None if the caller closed it, as some schedulers do
+                sys.stdout.flush()
         except OSError as error:
             code = _give_up_output(error)
     if stop.terminated:
@@ -70,7 +71,7 @@ def _is_about_output(error: OSError | UnicodeEncodeError) -> bool:
 
 def _give_up_output(error: OSError | UnicodeEncodeError) -> int:
     """Say that standard output failed, and drop what it still buffers, so that Python can exit quietly."""
-    with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+    with suppress(OSError, ValueError, AttributeError), open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         return WhichTokenError.exit_code  # the reader, such as head, has seen enough

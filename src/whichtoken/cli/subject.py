@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from whichtoken.atomic_write import restore_folder
+from whichtoken.boundary import while_reading
 from whichtoken.errors import UsageError
 from whichtoken.render.rows import visible
 
@@ -36,12 +37,13 @@ def open_subject(
     trust: bool = False,
     reading: str | None = None,
 ) -> "Subject":
-    if references is not None:
-        restore_folder(references)
-    if references is not None and not references.is_dir():
-        raise UsageError(f"there is no folder {references}; create it with whichtoken references build")
-    if heads is not None and not heads.is_file():
-        raise UsageError(f"there is no file {heads}; create it with whichtoken heads build")
+    with while_reading(references or heads or "", UsageError):
+        if references is not None:
+            restore_folder(references)
+        if references is not None and not references.is_dir():
+            raise UsageError(f"there is no folder {references}; create it with whichtoken references build")
+        if heads is not None and not heads.is_file():
+            raise UsageError(f"there is no file {heads}; create it with whichtoken heads build")
     with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 

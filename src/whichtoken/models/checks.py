@@ -29,7 +29,11 @@ def count_embeddings(model: Any) -> int | None:
 
 
 def check_vocabulary(tokenizer: Any) -> None:
-    """Raise UsageError if the tokenizer has no vocabulary."""
+    """Raise UsageError if the tokenizer has no vocabulary, or settings of the wrong type, as a file may contain."""
+    for name, kinds in (("model_max_length", (int, float)), ("model_input_names", (list, tuple))):
+        if not isinstance(value := getattr(tokenizer, name), kinds):
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise UsageError(f"{name} of {type(tokenizer).__name__} is {value!r:.40}; expected {expected}")
     special = {None, *tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
     if all(tokenizer.convert_ids_to_tokens(i) in special for i in range(len(tokenizer))):
         files = " or ".join(dict.fromkeys(["tokenizer.json", *tokenizer.vocab_files_names.values()]))

@@ -17,9 +17,10 @@ _hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary() 
 
 def fingerprint(model: Any) -> str:
     """Return a hash of configuration, weights and active adapters. While another thread trains, it may be of weights
-    between two steps; it is then recomputed in the next call.
+    between two steps; it is then recomputed in the next call. A few single values changed through `weight.data` may go
+    unnoticed.
     """
-    state = (_settings_text(model), [_describe(tensor) for _, tensor in named_tensors(model)])
+    state = (_settings_text(model), [_describe(tensor, unpacked) for _, tensor, unpacked in named_tensors(model)])
     known = _hashes.get(model)
     if known is None or known[0] != state:
         known = state, _content_hash(model)
@@ -27,13 +28,14 @@ def fingerprint(model: Any) -> str:
     return known[1]
 
 
-def _describe(tensor: Tensor) -> object:
+def _describe(tensor: Tensor, unpacked: bool) -> object:
     """Return what changes with a tensor, without reading all of it. Its version alone is not enough: fused optimizers
     do not count their steps there, nor do changes of `weight.data`.
     """
     version = 0 if tensor.is_inference() else tensor._version
     flat = tensor.detach().reshape(-1)
-    return tensor.data_ptr(), version, tensor.dtype, _bytes(flat[:: len(flat) // SAMPLED + 1]).tobytes()
+    place = None if unpacked else tensor.data_ptr()  # an unpacked copy is elsewhere in every call
+    return place, version, tensor.dtype, _bytes(flat[:: len(flat) // SAMPLED + 1]).tobytes()
 
 
 def _bytes(tensor: Tensor) -> Any:
@@ -51,7 +53,7 @@ def _settings_text(model: Any) -> str:
 
 def _content_hash(model: Any) -> str:
     digest = hashlib.sha256(_settings_text(model).encode())
-    for name, tensor in named_tensors(model):
+    for name, tensor, _ in named_tensors(model):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(_bytes(tensor))
     return f"sha256:{digest.hexdigest()}"

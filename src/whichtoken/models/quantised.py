@@ -27,18 +27,18 @@ def find_integer_weights(model: nn.Module) -> str | None:
     return None
 
 
-def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the tensors of a model's state, sorted by name; packed weights are unpacked to floats."""
-    found = (pair for name, value in model.state_dict().items() for pair in _unpack(name, value))
-    return sorted(found, key=lambda pair: pair[0])
+def named_tensors(model: nn.Module) -> list[tuple[str, Tensor, bool]]:
+    """Return the tensors of a model's state, sorted by name, and whether each was unpacked to floats for this call."""
+    found = (entry for name, value in model.state_dict().items() for entry in _unpack(name, value))
+    return sorted(found, key=lambda entry: entry[0])
 
 
-def _unpack(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+def _unpack(name: str, value: Any) -> Iterator[tuple[str, Tensor, bool]]:
     if isinstance(value, Tensor):
-        yield name, value.dequantize() if value.is_quantized else value
+        yield name, value.dequantize() if value.is_quantized else value, value.is_quantized
     elif isinstance(value, tuple):
         for number, part in enumerate(value):
-            yield from _unpack(f"{name}.{number}", part)
+            yield from ((inner, tensor, True) for inner, tensor, _ in _unpack(f"{name}.{number}", part))
 
 
 @contextmanager

@@ -311,7 +311,7 @@ class Subject:
     def _pad_id(self) -> int | None:
         """The padding token of the model's configuration; old Llama configurations write -1 for none."""
         pad: int | None = getattr(self.model.config, "pad_token_id", None)  # image configurations have none
-        return None if pad is None or pad < 0 else pad
+        return None if pad is None or pad < 0 else self._embedded(pad)
 
     @property
     def _model_limit(self) -> int:

@@ -230,7 +230,8 @@ def _link_and_reason(subject: Subject) -> tuple[Link, str]:
 
 def _activation(config: Any) -> str:
     """Return the activation that CrossEncoder wrote into a configuration; before its version 4, under another name."""
-    stored = getattr(config, "sentence_transformers", None) or {}
+    stored = getattr(config, "sentence_transformers", None)
+    stored = stored if isinstance(stored, dict) else {}
     path = stored.get("activation_fn") or getattr(config, "sbert_ce_default_activation_function", None) or ""
     return str(path).rpartition(".")[2]
 
