@@ -272,8 +272,8 @@ def test_a_gate_fails_what_is_worse(bench: Call) -> None:
 
 def test_controls_pass_every_gate(references: str, bench: Call) -> None:
     """What searches asks the model often."""
-    words = ["--methods", "attcat", "--metrics", "auc", "--fail-under", "evaluations=4"]
-    assert bench(*words)[::2] == (0, "")
+    words = ["--metrics", "auc", "--fail-under", "evaluations=4"]
+    assert bench("--methods", "attcat", *words)[::2] == (0, "")
     code, _, err = bench(*words, "--references", references, "--methods", "attcat,contrast-cat")
     assert code == 1
     assert [line.split(":")[1].strip() for line in err.splitlines()] == ["contrast-cat"]

@@ -120,6 +120,9 @@ def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
     if left_out:
         reason = "they need probabilities or classes and this model predicts a value"
         yield f"Left out, because {reason}: {', '.join(left_out)}."
+    between = [name for name in run.protocol.metrics or () if METRICS[name].between_classes and name not in left_out]
+    if between and len(run.task.subject.labels) < 2:
+        yield f"Left out, because they compare classes and this model has only one: {', '.join(between)}."
     yield (
         f"Mean over {unit}s and 95 % bootstrap interval. p: sign-flip test against the best of the column on the same "
         f"{unit}s, corrected for the number of methods (Holm)."

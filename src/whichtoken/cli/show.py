@@ -7,6 +7,7 @@ import typer
 
 from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
 from whichtoken.cli.outputs import read_results, sink_of, write_results
+from whichtoken.cli.subject import say_written
 
 
 def show(
@@ -24,3 +25,4 @@ def show(
     n_images = sum(next(iter(result.values())).picture is not None for result in results)
     look = make_look(level, difference, numbers, how)
     write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
+    say_written(out)
