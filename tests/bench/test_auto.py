@@ -234,7 +234,9 @@ def test_a_benchmark_that_is_remembered_is_used_until_there_is_a_larger_one(
     subject = subject_of("bert")
     assert auto.remember(subject, measured(subject, 20, best="cat")) == "a stored benchmark"
     found = best_method(subject, TEXTS)
-    assert found == BestMethod("cat", "cat has the highest AOPC, 0.900 [0.800, 1.000], in a stored benchmark (20 of 99)")
+    assert found == BestMethod(
+        "cat", "cat has the highest AOPC, 0.900 [0.800, 1.000], in a stored benchmark (20 of 99)"
+    )
     assert auto.remember(subject, measured(subject, 12, best="gae")) == "a stored benchmark, which is larger"
     assert best_method(subject).method == "cat"
     for n, best in ((20, "attcat"), (100, "gae")):  # again, and more
@@ -247,7 +249,9 @@ def test_a_benchmark_of_some_methods_is_not_remembered(subject_of: SubjectOf, ca
     subject = subject_of("bert")
     assert auto.remember(subject, measured(subject, 100, drop=("attcat",))) == ""
     table = measured(subject, 100)
-    assert auto.remember(subject, replace(table, columns=(), lines=tuple(replace(x, cells={}) for x in table.lines))) == ""
+    assert (
+        auto.remember(subject, replace(table, columns=(), lines=tuple(replace(x, cells={}) for x in table.lines))) == ""
+    )
     assert not cache.exists()
 
 

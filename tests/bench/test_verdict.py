@@ -54,7 +54,9 @@ def test_a_clear_lead_is_settled() -> None:
         "Use attcat for this model: AOPC 0.500 [0.500, 0.500] on 20 texts. Settled: it is significantly better than "
         "each of the 2 others (p < 0.05)."
     )
-    assert said({"gae": (0.3, 0.3), "attcat": (0.5, 0.5)}).endswith("significantly better than the other one (p < 0.05).")
+    assert said({"gae": (0.3, 0.3), "attcat": (0.5, 0.5)}).endswith(
+        "significantly better than the other one (p < 0.05)."
+    )
 
 
 def test_a_lead_within_the_noise_is_not_settled_and_more_texts_are_proposed() -> None:
@@ -79,7 +81,9 @@ def test_few_texts_settle_nothing() -> None:
 def test_a_method_that_was_tuned_on_deletion_must_lead_by_mask_as_well() -> None:
     honest = {"attcat": (0.5, 0.5), "gae": (0.3, 0.3)}
     text = said({"contrast-cat": (0.7, 0.4), **honest})
-    assert text.startswith("Use attcat for this model: AOPC 0.500 [0.500, 0.500] on 20 texts. contrast-cat scores higher")
+    assert text.startswith(
+        "Use attcat for this model: AOPC 0.500 [0.500, 0.500] on 20 texts. contrast-cat scores higher"
+    )
     assert "but was tuned on deletion and is not known to lead by mask. Settled: " in text
     assert said({"contrast-cat": (0.7, 0.6), **honest}).startswith("Use contrast-cat for this model")
 

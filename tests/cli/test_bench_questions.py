@@ -167,6 +167,8 @@ def test_a_model_of_the_other_task_is_refused(model: str, classifier: str, bench
         (["--metrics", "aopc", "--perturbation", "black"], "unknown perturbation 'black'; known: delete, mask, pad"),
         (["--metrics", "aopc", "--level", "pixel"], "level='pixel' is not allowed; it must be one of token, word"),
         (["--metrics", "aopc", "--k", "3"], "--k is for the metric precision"),
+        (["--metrics", "kendall"], "metrics='kendall' is not allowed; it must be another metric: it compares classes"),
+        (["--metrics", "aopc,positions-kendall"], "it compares classes, and questions have none"),
         (["--ablation", "depth"], "whichtoken references build"),
         (["--attributions", "squad.json"], "squad.json: cannot tell what kind of file it is"),
         (["--train", "squad.json", "--ablation", "gamma"], "squad.json: cannot tell what kind of file it is"),

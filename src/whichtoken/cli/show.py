@@ -24,5 +24,6 @@ def show(
     results: list[Any] = group_results(read_results(file))
     n_images = sum(next(iter(result.values())).picture is not None for result in results)
     look = make_look(level, difference, numbers, how)
-    write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
-    say_written(out)
+    progress = write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
+    if progress.finished:
+        say_written(out)
