@@ -108,3 +108,18 @@ def test_slow_methods_explain_text_by_text_so_that_their_time_counts(
     monkeypatch.setattr(measuring, "explain_items", note)
     wt.bench.run(subject_of("bert"), TEXTS, methods, protocol=protocol())
     assert found == groups
+
+
+@pytest.mark.parametrize(("methods", "hidden"), [(["attcat"], [None]), (["attcat", "refined-noise"], [True] * 5)])
+def test_a_text_that_is_explained_alone_has_no_bar_of_its_own(
+    methods: list[str], hidden: list[bool | None], subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool | None] = []
+
+    def note(**settings: Any) -> Any:
+        found.append(settings["disable"])
+        return tqdm(**{**settings, "disable": True})
+
+    monkeypatch.setattr("whichtoken._explain.tqdm", note)
+    wt.bench.run(subject_of("bert"), TEXTS, methods, protocol=protocol())
+    assert found == hidden

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.bench.test_table import MASKED, MORF, TENTHS
 from tests.tiny import WORDS
 

@@ -499,9 +499,9 @@ def test_a_quick_benchmark_takes_20_texts(bench: Call) -> None:
 
 
 def test_bounds_are_left_to_full(bench: Call) -> None:
-    code, out, err = bench(*ONE, "--out", "plain", sample=1)
+    code, _, err = bench(*ONE, "--out", "plain", sample=1)
     assert code == 0, err
-    code, out, err = bench(*ONE, "--full", "--out", "full", sample=1)
+    code, _, err = bench(*ONE, "--full", "--out", "full", sample=1)
     assert code == 0, err
     found = [{column.metric for column in wt.bench.read_table(name).columns} for name in ("plain", "full")]
     assert found[1] - found[0] == {"normalised-aopc"}
