@@ -430,7 +430,7 @@ def test_a_part_that_was_begun_with_a_smaller_sample_is_completed(
 def test_where_there_is_nothing_to_rank_or_one_class_there_is_no_kendall(subject_of: SubjectOf) -> None:
     single = wt.bench.run(subject_of("bert", labels=1), TEXTS, ["attcat"], protocol=quick("kendall"))
     assert "kendall" not in {column.name for column in single.columns}
-    assert "Left out, because they compare classes and this model has only one: kendall." in single.notes
+    assert "Left out, because this model has no other class to compare with: kendall." in single.notes
     table = wt.bench.run(subject_of("bert"), ["slow"], ["attcat", "gae"], protocol=quick("aopc", "kendall"))
     assert not any("kendall" in line.cells for line in table.lines)
 

@@ -84,8 +84,9 @@ class Protocol:
         for name in self.metrics or ():
             if METRICS[name].needs_truth and not task.has_answers:
                 raise BadSetting("metrics", name, f"another metric: it needs gold answers, and {task.unit}s have none")
-            if METRICS[name].between_classes and not task.has_classes:
-                raise BadSetting("metrics", name, f"another metric: it compares classes, and {task.unit}s have none")
+        if self.metrics and not task.has_classes and all(METRICS[name].between_classes for name in self.metrics):
+            allowed = f"another metric, such as aopc: it compares classes, and {task.unit}s have none"
+            raise BadSetting("metrics", ", ".join(self.metrics), allowed)
         if task.reading() == "value":
             self._check_values(task)
         if self.max_tokens is not None and task.bench_long is None:
