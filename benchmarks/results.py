@@ -140,6 +140,8 @@ def command(name: str) -> str:
         words.append("--no-controls")
     if options["protocol"] != "recommended":
         words += ["--protocol", options["protocol"]]
+    elif "normalised-aopc" in call["protocol"]["metrics"] and "metrics" not in options["changes"]:
+        words.append("--full")  # stored when that was the default
     for setting, values in options["changes"].items():
         option = {"perturbations": "perturbation", "orders": "order", "grids": "grid"}.get(setting, setting)
         words += [f"--{option.replace('_', '-')}", ",".join(values) if isinstance(values, list) else str(values)]

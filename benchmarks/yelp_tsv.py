@@ -9,7 +9,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    source, out = map(Path, sys.argv[1:3])
+    if len(sys.argv) != 3:
+        sys.exit("usage: python benchmarks/yelp_tsv.py SAMPLE OUT.tsv")
+    source, out = map(Path, sys.argv[1:])
     lines = source.read_text(encoding="utf-8").splitlines()
     rows = [line.split(" ", 1) for line in lines if line.strip()]
     out.write_text("label\ttext\n" + "".join(f"{label}\t{clean(text)}\n" for label, text in rows), encoding="utf-8")

@@ -233,8 +233,8 @@ CHOSEN = (
     Chosen("bench/auto.py", 'if dict(table.facts).get("revision") != revision:',
         'if "revision" not in dict(table.facts):', "bench/test_auto.py::test_from_a_folder",
         "a method is chosen by the benchmark of another model"),
-    Chosen("bench/auto.py", "line.cells[masked].mean > other.cells[masked].mean",
-        "line.cells[masked].mean >= other.cells[masked].mean",
+    Chosen("bench/verdict.py", "line.cells[masked.name].mean > other.cells[masked.name].mean",
+        "line.cells[masked.name].mean >= other.cells[masked.name].mean",
         "bench/test_auto.py::test_a_searched_method_must_also_lead_by_mask",
         "a tuned method is chosen that does not lead"),
     # Artifacts and data

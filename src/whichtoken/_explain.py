@@ -179,7 +179,8 @@ def plan_targets(task: Task, target: AnyTarget, targets: Targets) -> tuple[Any, 
 def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     """Explain inputs in chunks: the pieces of a chunk are batched by length, and the task merges their scores."""
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
-    with tqdm(total=total, desc="explaining", unit=f" {job.task.unit}s", disable=None, delay=1, leave=False) as bar:
+    unit, hidden = f" {job.task.unit}s", True if total == 1 else None  # a bar of one step only flickers
+    with tqdm(total=total, desc="explaining", unit=unit, disable=hidden, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, job.at_once)):
             with torch.inference_mode(False):  # inference tensors cannot be differentiated
                 documents = job.task.encode(chunk, job.long, first)

@@ -34,6 +34,11 @@ def catalogue() -> tuple[MethodInfo, ...]:
     """Return every method, sorted by name. Imports torch only if other packages have registered methods."""
     if any(entry.value.partition(":")[0] != "whichtoken.methods" for entry in entry_points(group=GROUP)):
         return describe_methods()
+    return read_stored()
+
+
+def read_stored() -> tuple[MethodInfo, ...]:
+    """Return our own methods, sorted by name."""
     stored = json.loads(FILE.read_text(encoding="utf-8"))
     return tuple(MethodInfo(**{**entry, "presets": tuple(entry["presets"])}) for entry in stored)
 

@@ -69,6 +69,7 @@ class BenchTable:
     agreement: Agreement | None = None
     unit: str = "text"  # what one input is: a text, a question ...
     reading: Reading = "probability"  # whose change is measured
+    verdict: str = ""  # which method to use, and whether that is settled
 
 
 def order_lines(table: BenchTable, methods: Sequence[str]) -> BenchTable:

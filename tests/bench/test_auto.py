@@ -214,3 +214,69 @@ def test_a_stored_benchmark_may_not_say_how_many_texts_it_has(
     (tmp_path / "table.json").write_text(table_json(table), encoding="utf-8")
     monkeypatch.setattr(auto, "SHIPPED", tmp_path / "table.json")
     assert best_method(subject).why.endswith("in the benchmark that comes with whichtoken (size unknown)")
+
+
+def measured(subject: wt.Subject, n: int, drop: tuple[str, ...] = (), best: str = "gae") -> BenchTable:
+    """An invented benchmark of all that a quick one measures, on `n` texts; `best` leads."""
+    names = [name for name in default_methods(task_for(subject), effort="quick") if name not in drop]
+    cells = {name: 0.9 if name == best else 0.5 for name in names}
+    lines = [
+        Line(name, False, name == "random", {PLAIN: Estimate(mean, mean - 0.1, mean + 0.1, n)})
+        for name, mean in cells.items()
+    ]
+    facts = (("revision", subject.fingerprint()), ("texts", f"{n} of 99"))
+    return BenchTable("", facts, COLUMNS, tuple(lines), ())
+
+
+def test_a_benchmark_that_is_remembered_is_used_until_there_is_a_larger_one(
+    subject_of: SubjectOf, runs: list[Any]
+) -> None:
+    subject = subject_of("bert")
+    assert auto.remember(subject, measured(subject, 20, best="cat")) == "a stored benchmark"
+    found = best_method(subject, TEXTS)
+    assert found == BestMethod(
+        "cat", "cat has the highest AOPC, 0.900 [0.800, 1.000], in a stored benchmark (20 of 99)"
+    )
+    assert auto.remember(subject, measured(subject, 12, best="gae")) == "a stored benchmark, which is larger"
+    assert best_method(subject).method == "cat"
+    for n, best in ((20, "attcat"), (100, "gae")):  # again, and more
+        assert auto.remember(subject, measured(subject, n, best=best)) == "a stored benchmark"
+        assert best_method(subject).method == best
+    assert not runs
+
+
+def test_a_benchmark_of_some_methods_is_not_remembered(subject_of: SubjectOf, cache: Path) -> None:
+    subject = subject_of("bert")
+    assert auto.remember(subject, measured(subject, 100, drop=("attcat",))) == ""
+    table = measured(subject, 100)
+    assert (
+        auto.remember(subject, replace(table, columns=(), lines=tuple(replace(x, cells={}) for x in table.lines))) == ""
+    )
+    assert not cache.exists()
+
+
+def test_a_larger_benchmark_than_the_default_models_own_is_used_instead(
+    subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = subject_of("bert")
+    (tmp_path / "table.json").write_text(table_json(measured(subject, 48)), encoding="utf-8")
+    monkeypatch.setattr(auto, "SHIPPED", tmp_path / "table.json")
+    name = "the benchmark that comes with whichtoken"
+    assert auto.remember(subject, measured(subject, 20, best="cat")) == f"{name}, which is larger"
+    assert best_method(subject).method == "gae"
+    assert auto.remember(subject, measured(subject, 49, best="cat")) == "a stored benchmark"
+    assert best_method(subject).method == "cat"
+
+
+def test_where_nothing_can_be_written_nothing_is_remembered(
+    subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert auto.remember(subject_of("bert"), measured(subject_of("bert"), 20)) == ""
+
+
+def test_the_benchmark_that_comes_with_whichtoken_can_be_read() -> None:
+    table = wt.bench.read_table(auto.SHIPPED)
+    assert table.verdict == ""
+    assert choose(table, "it", ["attcat", "gae"]).method == "attcat"

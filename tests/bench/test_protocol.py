@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.tiny import question_subject
 
 import whichtoken as wt
 from whichtoken.bench._protocol import PRESETS, load_presets, resolve_protocol
@@ -52,10 +53,30 @@ def test_without_a_preset_it_is_the_recommended_one(task: Task) -> None:
     assert {(plan.grid, plan.level) for plan in suited.plans()} == {("tenths", "token")}
     tenths = find_grid("tenths")
     assert (tenths.words, tenths.n_spared([0.0], [1.0])) == ("the content tokens", 0)
-    (plan,) = suited.bounded_plans()
-    assert (plan.order, plan.perturbation, plan.grid) == ("morf", "delete", "tenths")
-    assert suited.metrics == ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement")
+    assert suited.bounded_plans() == []
+    assert suited.metrics == ("aopc", "log-odds", "kendall", "agreement")
     assert (suited.min_tokens, suited.max_tokens) == (10, None)
+
+
+def test_a_full_one_adds_bounds_and_a_quick_one_leaves_out_what_takes_time(task: Task) -> None:
+    full, quick = (wt.bench.protocol(preset).adapt_to(task) for preset in ("full", "quick"))
+    (plan,) = full.bounded_plans()
+    assert (plan.order, plan.perturbation, plan.grid) == ("morf", "delete", "tenths")
+    assert full.metrics == ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement")
+    assert full.plans() == wt.bench.protocol().adapt_to(task).plans()
+    assert (quick.metrics, quick.sample, quick.bounded_plans()) == (("aopc",), 20, [])
+    assert [(plan.order, plan.perturbation) for plan in quick.plans()] == [("morf", "delete"), ("morf", "mask")]
+    named = wt.bench.protocol("quick", metrics=("auc",), sample=5).adapt_to(task)
+    assert (named.metrics, named.sample) == (("auc",), 5)
+
+
+def test_questions_are_quickly_measured_by_what_auto_reads_and_fully_by_their_own_metric() -> None:
+    answers = task_for(question_subject())
+    assert wt.bench.protocol("quick").adapt_to(answers).metrics == ("aopc",)
+    assert wt.bench.protocol("full").adapt_to(answers).metrics == ("precision",)
+    for name in ("kendall", "positions-kendall"):
+        with pytest.raises(BadSetting, match=f"metrics='{name}' .* it compares classes, and questions have none"):
+            wt.bench.protocol(metrics=(name,)).adapt_to(answers)
 
 
 # As docs/evaluation.md has them.
@@ -127,7 +148,8 @@ def test_metrics_of_eraser_bring_their_grid_once(metric: str, task: Task) -> Non
 
 
 def test_bounds_are_searched_for_once_and_only_if_asked(task: Task) -> None:
-    made = wt.bench.protocol(perturbations=("mask", "delete"), grids=("all", "tenths"), orders=("lerf",)).adapt_to(task)
+    made = wt.bench.protocol("full", perturbations=("mask", "delete"), grids=("all", "tenths"), orders=("lerf",))
+    made = made.adapt_to(task)
     assert [(plan.perturbation, plan.grid) for plan in made.bounded_plans()] == [("mask", "all")]
     assert wt.bench.protocol(metrics=("aopc",)).adapt_to(task).bounded_plans() == []
 
@@ -196,7 +218,7 @@ def test_bounds_that_cannot_be_are_refused_before_anything_is_measured(task: Tas
     with pytest.raises(BadSetting, match="without normalised-aopc"):
         wt.bench.protocol(grids=("ninths",), metrics=("aopc", "normalised-aopc"))
     with pytest.raises(BadSetting, match="without normalised-aopc"):
-        wt.bench.protocol(grids=("ninths",)).adapt_to(task)  # it is among the usual metrics
+        wt.bench.protocol("full", grids=("ninths",)).adapt_to(task)  # it is among the usual metrics
     assert wt.bench.protocol(metrics=("aopc",), grids=("ninths",)).adapt_to(task).bounded_plans() == []
 
 

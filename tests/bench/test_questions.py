@@ -361,7 +361,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(running, "INPUTS_AT_ONCE", 3)
     measured: list[list[int]] = []
 
-    def interrupted(bench: Bench, items: Sequence[Item]) -> MeasuredPart:
+    def interrupted(bench: Bench, items: Sequence[Item], _: object) -> MeasuredPart:
         measured.append([item.number for item in items])
         if len(measured) == 2:
             raise KeyboardInterrupt

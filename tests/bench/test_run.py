@@ -250,7 +250,7 @@ def test_what_is_measured_together_does_not_matter(subject_of: SubjectOf, monkey
 def test_parts_are_small_and_in_order(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[list[int]] = []
 
-    def note(bench: Bench, items: Sequence[Item]) -> Any:
+    def note(bench: Bench, items: Sequence[Item], _: object) -> Any:
         measured.append([item.n_tokens for item in items])
         return measure(bench, items)
 
@@ -413,7 +413,7 @@ def test_a_part_that_was_begun_with_a_smaller_sample_is_completed(
         wt.bench.run(subject, TEXTS, METHODS, protocol=quick("auc", sample=size), out=tmp_path)
     measure_really = measure
 
-    def count(bench: Bench, items: Sequence[Item]) -> Any:
+    def count(bench: Bench, items: Sequence[Item], _: object) -> Any:
         again.extend(item.number for item in items)
         return measure_really(bench, items)
 
@@ -430,6 +430,7 @@ def test_a_part_that_was_begun_with_a_smaller_sample_is_completed(
 def test_where_there_is_nothing_to_rank_or_one_class_there_is_no_kendall(subject_of: SubjectOf) -> None:
     single = wt.bench.run(subject_of("bert", labels=1), TEXTS, ["attcat"], protocol=quick("kendall"))
     assert "kendall" not in {column.name for column in single.columns}
+    assert "Left out, because this model has no other class to compare with: kendall." in single.notes
     table = wt.bench.run(subject_of("bert"), ["slow"], ["attcat", "gae"], protocol=quick("aopc", "kendall"))
     assert not any("kendall" in line.cells for line in table.lines)
 

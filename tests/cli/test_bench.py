@@ -19,6 +19,7 @@ from tests.tiny import CORPUS, WORDS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.bench import folder as files
+from whichtoken.bench import selection
 from whichtoken.bench.results import Part
 from whichtoken.cli.bench import Gate, parse_gates
 from whichtoken.errors import BadSetting
@@ -272,8 +273,8 @@ def test_a_gate_fails_what_is_worse(bench: Call) -> None:
 
 def test_controls_pass_every_gate(references: str, bench: Call) -> None:
     """What searches asks the model often."""
-    words = ["--methods", "attcat", "--metrics", "auc", "--fail-under", "evaluations=4"]
-    assert bench(*words)[::2] == (0, "")
+    words = ["--metrics", "auc", "--fail-under", "evaluations=4"]
+    assert bench("--methods", "attcat", *words)[::2] == (0, "")
     code, _, err = bench(*words, "--references", references, "--methods", "attcat,contrast-cat")
     assert code == 1
     assert [line.split(":")[1].strip() for line in err.splitlines()] == ["contrast-cat"]
@@ -415,6 +416,9 @@ def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
         (["--data", "texts.txt", "--fail-under", "aoopc=0.2"], "metric of --fail-under 'aoopc'; did you mean 'aopc'"),
         (["--data", "texts.txt", "--ablation", "depth", "--methods", "attcat"], "leave out --methods and -o"),
         (["--data", "texts.txt", "--train", "texts.txt"], "add --ablation"),
+        (["--data", "texts.txt", "--quick", "--full"], "--quick and --full each choose what is measured; give one"),
+        (["--data", "texts.txt", "--quick", "--protocol", "attcat"], "--quick and --protocol each choose"),
+        (["--data", "texts.txt", "--full", "--protocol", "recommended"], "--full and --protocol each choose"),
     ],
 )
 def test_a_wrong_word_does_not_wait_for_the_model(
@@ -459,6 +463,49 @@ def test_auto_says_why_in_the_result_and_to_the_user(
     assert err.endswith(", in made\n")
     named = Attribution.from_json(run(capsys, *words[:-3], "gae", "--format", "jsonl")[1].splitlines()[0])
     assert "auto" not in named.details
+
+
+def test_a_quick_benchmark_ends_in_a_verdict_that_auto_follows(
+    model: str, bench: Call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "method_names", lambda: ["attcat", "cat", "gae", "random", "refined-noise"])
+    code, out, err = bench("--quick", sample=4)
+    assert (code, err) == (0, "whichtoken: explain --method auto will use this benchmark\n")
+    assert "texts: 4 of 64" in out
+    *_, last = out.splitlines()
+    assert last.startswith("Use ")
+    assert last.endswith("measure more texts, for example --sample 20.")
+    method = last.split()[1]
+    explain = ["explain", TEXTS[0], "--model", model, "--method", "auto"]
+    code, _, err = run(capsys, *explain)
+    assert code == 0
+    assert f"auto: {method} has the highest AOPC, " in err
+    assert "in a stored benchmark (4 of 64, " in err
+    code, _, err = bench("--quick", sample=3)
+    assert err == "whichtoken: explain --method auto keeps using a stored benchmark, which is larger\n"
+    assert "(4 of 64, " in run(capsys, *explain)[2]
+    assert bench("--quick", sample=5)[2] == "whichtoken: explain --method auto will use this benchmark\n"
+    assert "(5 of 64, " in run(capsys, *explain)[2]
+    assert bench("--quick", "--methods", "attcat,gae", sample=6)[2] == ""  # too few methods to choose from
+    assert "(5 of 64, " in run(capsys, *explain)[2]
+
+
+def test_a_quick_benchmark_takes_20_texts(bench: Call) -> None:
+    code, out, err = bench("--quick", "--methods", "attcat", sample=None)
+    assert code == 0, err
+    assert "texts: 20 of 64" in out
+    assert "AOPC" in out
+    assert "log-odds" not in out
+
+
+def test_bounds_are_left_to_full(bench: Call) -> None:
+    code, _, err = bench(*ONE, "--out", "plain", sample=1)
+    assert code == 0, err
+    code, _, err = bench(*ONE, "--full", "--out", "full", sample=1)
+    assert code == 0, err
+    found = [{column.metric for column in wt.bench.read_table(name).columns} for name in ("plain", "full")]
+    assert found[1] - found[0] == {"normalised-aopc"}
+    assert found[0] >= {"aopc", "log-odds"}
 
 
 def test_auto_refuses_a_benchmark_of_another_model(model: str, bench: Call, capsys: pytest.CaptureFixture[str]) -> None:

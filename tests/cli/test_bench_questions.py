@@ -167,6 +167,7 @@ def test_a_model_of_the_other_task_is_refused(model: str, classifier: str, bench
         (["--metrics", "aopc", "--perturbation", "black"], "unknown perturbation 'black'; known: delete, mask, pad"),
         (["--metrics", "aopc", "--level", "pixel"], "level='pixel' is not allowed; it must be one of token, word"),
         (["--metrics", "aopc", "--k", "3"], "--k is for the metric precision"),
+        (["--metrics", "kendall"], "another metric, such as aopc: it compares classes, and questions have none"),
         (["--ablation", "depth"], "whichtoken references build"),
         (["--attributions", "squad.json"], "squad.json: cannot tell what kind of file it is"),
         (["--train", "squad.json", "--ablation", "gamma"], "squad.json: cannot tell what kind of file it is"),
@@ -236,6 +237,8 @@ def test_curves_are_measured_where_a_metric_reads_them(
     names = [column.name for column in table.columns]
     assert names[:3] == ["aopc mask lerf twentieths", "log-odds mask lerf twentieths", "precision@4"]
     assert bench("--protocol", "attcat", "--methods", "attcat", "--no-controls", "--out", "as-attcat")[0] == 0
+    why = "Left out, because questions have no classes to compare: positions-kendall."
+    assert why in wt.bench.read_table("as-attcat").notes
     assert Path("as-attcat", "curves.png").exists()
     assert "absolute-aopc pad morf ninths" in {column.name for column in wt.bench.read_table("as-attcat").columns}
 

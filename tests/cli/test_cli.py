@@ -312,6 +312,67 @@ def test_compare_ranks_methods_by_their_deletion_score(
     assert "deletion" in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["c.jsonl", "c.html", "c.txt"])
+def test_compare_and_show_say_what_they_wrote(
+    name: str, model: str, saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / name)
+    code, printed, err = run(capsys, "compare", TEXT, "--model", model, "--methods", "attcat,gae", "--out", out)
+    assert (code, printed, err) == (0, "", f"whichtoken: written to {out}\n")
+    assert run(capsys, "show", saved, "--out", out) == (0, "", f"whichtoken: written to {out}\n")
+
+
+def test_compare_explains_a_single_token_and_says_that_there_is_nothing_to_compare(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["compare", "slow", "--model", model, "--methods", "attcat,gae,random"]
+    note = "there is nothing to compare: only one of the tokens of this text can be removed, and every method removes "
+    code, out, err = run(capsys, *base)
+    assert (code, err) == (0, "")
+    assert note in out
+    assert "attcat" in out
+    assert "best" not in out
+    assert "deletion +" not in out
+    assert "deletion -" not in out
+    code, out, err = run(capsys, *base, "--format", "json")
+    assert (code, [row["method"] for row in json.loads(out)]) == (0, ["attcat", "gae", "random"])
+    assert err.startswith(f"whichtoken: {note}")
+    code, out, err = run(capsys, *base, "--out", str(tmp_path / "c.html"))
+    assert (code, out, len(err.splitlines())) == (0, "", 2)
+    assert note in err
+    assert "nothing to compare" not in run(capsys, "compare", "slow film", *base[2:])[1]
+
+
+@pytest.mark.parametrize("option", ["--method", "--methods"])
+def test_methods_have_either_option_on_every_command(
+    option: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "texts.txt").write_text(TEXT, encoding="utf-8")
+    data = ["--data", str(tmp_path / "texts.txt"), "--min-tokens", "1", "--metrics", "aopc", "--no-controls"]
+    for words in (["explain", TEXT], ["compare", TEXT], ["bench", *data]):
+        code, out, err = run(capsys, *words, "--model", model, option, "gae")
+        assert (code, err) == (0, "")
+        assert "gae" in out
+        assert "attcat" not in out
+        code, out, err = run(capsys, *words, "--model", "./not-there", "--method", "gae", "--methods", "attcat")
+        assert (code, out) == (2, "")
+        assert err == (
+            "whichtoken: --method has more than one value: 'gae', 'attcat'; separate names by commas: gae,attcat\n"
+        )
+    twice = ["explain", TEXT, "--model", model, "--method", "gae", "--methods", "gae"]
+    assert run(capsys, *twice)[::2] == (0, "")
+
+
+def test_every_metric_of_a_benchmark_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    from whichtoken.bench._protocol import load_presets
+    from whichtoken.bench.metrics import METRICS
+
+    load_presets()
+    listed = {line.split()[0] for line in run(capsys, "metrics")[1].splitlines() if line.strip()}
+    assert set(METRICS) <= listed
+
+
 def test_model_says_what_is_in_a_model(model: str, heads: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "model", model)
     for shown in ("bert", "3 blocks, 3 heads, 24 wide", "0 contradiction, 1 entailment, 2 neutral", "none; see"):
@@ -386,7 +447,7 @@ def test_heads_are_built_and_shown(model: str, tmp_path: Path, capsys: pytest.Ca
     assert f"use it with --heads {out}" in err
     assert NO_HEADS not in err
     code, shown, err = run(capsys, "heads", "show", out, "--out", str(tmp_path / "heads.png"))
-    assert (code, shown, err) == (0, built, "")
+    assert (code, shown, err) == (0, built, f"whichtoken: written to {tmp_path / 'heads.png'}\n")
     assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -170,6 +170,22 @@ def test_compare_blackens_patches(
     assert "images were given, but whichtoken-default classifies texts" in err
 
 
+def test_an_image_of_one_patch_has_nothing_to_compare(
+    capsys: pytest.CaptureFixture[str], files: Sequence[str], tmp_path: Path
+) -> None:
+    model = image_model_of("vit").float()
+    size = model.config.patch_size
+    config = type(model.config)(**{**model.config.to_dict(), "image_size": size})
+    type(model)(config).save_pretrained(tmp_path / "one")
+    ViTImageProcessorPil(size={"height": size, "width": size}).save_pretrained(tmp_path / "one")
+    capsys.readouterr()  # transformers reports that it saves
+    words = ["compare", "--image", files[0], "--model", str(tmp_path / "one"), "--methods", "gae,random"]
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert "there is nothing to compare: only one of the patches of this image can be removed" in " ".join(out.split())
+    assert "removal (black)" not in out
+
+
 def test_auto_chooses_by_what_methods_do_on_images(
     capsys: pytest.CaptureFixture[str],
     model: str,

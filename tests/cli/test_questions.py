@@ -102,6 +102,16 @@ def test_compare_removes_words_of_the_context(answers: str, capsys: pytest.Captu
     assert [row["metrics"] for row in json.loads(run(capsys, *pair)[1])] == [row["metrics"] for row in rows]
 
 
+def test_a_context_with_one_word_besides_the_answer_has_nothing_to_compare(
+    answers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("compare", "--question", QUESTION, "--context", "film slow", "--target", "slow", "--model", answers)
+    code, out, err = run(capsys, *asked, "--methods", "attcat,gae")
+    assert (code, err) == (0, "")
+    assert "there is nothing to compare: only one of the tokens of this question can be removed" in out
+    assert "best" not in out
+
+
 def test_auto_chooses_by_what_methods_do_on_questions(
     answers: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, Literal, get_args
 
 from whichtoken.bench.metrics import METRICS, is_measurable
+from whichtoken.bench.selection import Effort
 from whichtoken.core.removal_steps import GRIDS, find_grid
 from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel, UsageError
 from whichtoken.records import Order, Plan
@@ -16,11 +17,18 @@ from whichtoken.targets import Part
 from whichtoken.tasks import Task
 
 ENTRY_POINTS = "whichtoken.protocols"  # group of modules that register presets, grids and metrics
-USUAL_METRICS = ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement")
+METRICS_BY_EFFORT: Mapping[str, tuple[str, ...]] = {
+    "quick": ("aopc",),
+    "recommended": ("aopc", "log-odds", "kendall", "agreement"),
+    "full": ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement"),
+}
 USUAL_REMOVALS = ("delete", "mask")
 USUAL_MIN_TOKENS = 10
 
-PRESETS: dict[str, Mapping[str, object]] = {}  # besides "recommended"; `reproduce` registers those of the papers
+PRESETS: dict[str, Mapping[str, object]] = {  # besides "recommended"; `reproduce` adds those of the papers
+    "quick": {"effort": "quick", "orders": ("morf",), "sample": 20},
+    "full": {"effort": "full"},  # with the search for the bounds of AOPC, which takes most of its time
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Protocol:
     part: Part = "both"  # of the answer, as in Span
     sample: int | None = field(default=None, metadata={"least": 1})  # number of inputs; None: all
     seed: int = field(default=0, metadata={"least": 0})  # for drawing the sample
+    effort: Effort = "recommended"  # which metrics and methods are measured if none are named
 
     def __post_init__(self) -> None:
         load_presets()
@@ -75,20 +84,28 @@ class Protocol:
         for name in self.metrics or ():
             if METRICS[name].needs_truth and not task.has_answers:
                 raise BadSetting("metrics", name, f"another metric: it needs gold answers, and {task.unit}s have none")
+        if self.metrics and not task.has_classes and all(METRICS[name].between_classes for name in self.metrics):
+            allowed = f"another metric, such as aopc: it compares classes, and {task.unit}s have none"
+            raise BadSetting("metrics", ", ".join(self.metrics), allowed)
         if task.reading() == "value":
             self._check_values(task)
         if self.max_tokens is not None and task.bench_long is None:
             raise BadSetting("max_tokens", self.max_tokens, f"None: {task.unit}s are not truncated")
-        usual = {"metrics": USUAL_METRICS, "min_tokens": USUAL_MIN_TOKENS, "max_tokens": None, **task.protocol}
+        usual = {"min_tokens": USUAL_MIN_TOKENS, "max_tokens": None, **task.protocol}
         removals = self.perturbations or tuple(_supported_removals(task, usual.get("perturbations", USUAL_REMOVALS)))
         limit = self.max_tokens or usual["max_tokens"]
         return replace(
             self,
             perturbations=removals,
-            metrics=self.metrics or usual["metrics"],
+            metrics=self.metrics or self._usual_metrics(task),
             min_tokens=self.min_tokens or usual["min_tokens"],
             max_tokens=limit if limit is None else min(limit, task.subject.limit),
         )
+
+    def _usual_metrics(self, task: Task) -> tuple[str, ...]:
+        """Return the metrics if none are named; a quick benchmark measures AOPC on every task, which `auto` reads."""
+        usual = METRICS_BY_EFFORT[self.effort]
+        return usual if self.effort == "quick" else task.protocol.get("metrics", usual)
 
     def _check_values(self, task: Task) -> None:
         """Raise if a setting needs probabilities or classes, which a regression model does not have."""

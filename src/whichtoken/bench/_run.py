@@ -19,6 +19,7 @@ from whichtoken.bench.metrics import METRICS
 from whichtoken.bench.results import Part, every_input
 from whichtoken.bench.selection import default_methods
 from whichtoken.bench.table import summarise
+from whichtoken.bench.verdict import verdict
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
 from whichtoken.errors import BadInput
@@ -52,9 +53,9 @@ def run(
     `texts`: a list, rows of a data set, or a file; for question answering, a file in SQuAD format or a list of
     `Question`; for images, a folder, a file with a column `image`, or a list. `methods`: by default every supported
     method except the most expensive ones, controls included. `labels`: a list or the name of a column, for protocols
-    that explain the gold class. `protocol`: a preset ("recommended", "contrast-cat", "attcat", "mask-lrp") or a
-    `wt.bench.protocol(...)`. `out`: a folder for the table, curves, figures and a report; an interrupted run resumes
-    there.
+    that explain the gold class. `protocol`: a preset ("recommended", "quick", "full", or that of a paper:
+    "contrast-cat", "attcat", "mask-lrp") or a `wt.bench.protocol(...)`. `out`: a folder for the table, curves, figures
+    and a report; an interrupted run resumes there. `verdict` of the table says which method to use.
     """
     bench = prepare(subject, methods, resolve_protocol(protocol))
     return run_sample(bench, gather(bench, bench.task.examples(texts, labels, None)), Folder.at(out), {})
@@ -73,7 +74,7 @@ def prepare(
         subject = replace(subject, max_tokens=protocol.max_tokens)
     task = task_for(subject.with_twin())
     if methods is None:
-        methods = default_methods(task, curves=bool(protocol.plans()))
+        methods = default_methods(task, bool(protocol.plans()), protocol.effort)
     by_name = methods if isinstance(methods, Mapping) else resolve_methods(methods)
     return Bench(task, by_name, protocol, external or {})
 
@@ -130,7 +131,7 @@ def run_sample(bench: Bench, sample: Sample, folder: Folder | None, origin: Mapp
 def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything that determines the numbers; not the sample size, as more inputs can be added later."""
     settings, subject = bench.protocol.to_dict(), bench.task.subject
-    del settings["sample"]
+    del settings["sample"], settings["effort"]  # the metrics and methods that follow from it are listed
     return {
         "model": subject.title,
         "revision": subject.fingerprint(),
@@ -152,7 +153,9 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
 
 def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) -> Iterator[Part]:
     """Read the parts that were saved; measure and save the others."""
-    with tqdm(total=len(items), desc="measuring", unit=f" {bench.task.unit}s", disable=None, leave=False) as bar:
+    unit = f" {bench.task.unit}s"
+    # No smoothing: the mean over all inputs of this run estimates the time left better than the last few inputs.
+    with tqdm(total=len(items), desc="measuring", unit=unit, disable=None, leave=False, smoothing=0) as bar:
         for group in _groups(items):
             first, last = group[0].number, group[-1].number
             saved = None if folder is None else folder.longest_part(first, last)
@@ -162,13 +165,14 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
             done = 0 if saved is None else saved.last + 1 - first
             if not bar.disable:  # a disabled bar has no field `initial`
                 bar.initial += done  # the time left is estimated from this run alone
+            bar.update(done)
             if saved is not None and done == len(group):
                 part = saved.part
             else:
-                part = measure(bench, group[done:]) if saved is None else saved.part + measure(bench, group[done:])
+                part = measure(bench, group[done:], bar.update)
+                part = part if saved is None else saved.part + part
                 if folder is not None:
                     folder.save_part(first, last, part)
-            bar.update(len(group))
             yield part
 
 
@@ -192,6 +196,7 @@ def build_table(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTab
     completed = notes.Run(task, how, measured, parts)
     return replace(
         table,
+        verdict=verdict(table, measured, sample.n_found),
         title=notes.title(completed, len(table.lines)),
         facts=(
             ("model", task.subject.title),

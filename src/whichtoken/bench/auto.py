@@ -1,4 +1,7 @@
-"""best_method: choose the most faithful method for a model from a stored benchmark, or from a small new one."""
+"""best_method: choose the most faithful method for a model from a stored benchmark, or from a small new one.
+
+`remember` stores a benchmark for it.
+"""
 
 import hashlib
 import os
@@ -13,19 +16,17 @@ from whichtoken.bench._protocol import protocol
 from whichtoken.bench._run import gather, prepare, run_sample
 from whichtoken.bench.folder import read_table, table_json
 from whichtoken.bench.selection import default_methods
+from whichtoken.bench.verdict import main_columns, rank
 from whichtoken.core.registry import method, method_names
 from whichtoken.errors import BadArtifact, UsageError
 from whichtoken.models import Subject
 from whichtoken.models.loading import DEFAULT
-from whichtoken.records import Plan
-from whichtoken.tables import BenchTable, Column, Line
+from whichtoken.tables import BenchTable
 from whichtoken.tasks import task_for
 
-RANKED_BY = {"normalised-aopc": "normalised AOPC", "aopc": "AOPC"}  # by the first of these that the table has
-MAIN = ("delete", "black")  # methods are ranked by these removals
-MASKED = Plan("mask")
 SMALL = 12  # number of inputs of a small benchmark
 SHIPPED = DEFAULT / "benchmark.json"
+OWN, OF_MODEL = "a stored benchmark", "the benchmark that comes with whichtoken"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None 
     """Return the method with the highest mean normalised AOPC; one tuned on deletion must also lead by mask.
 
     The numbers come from `benchmark`, a folder written by `bench.run(out=...)`; else from the benchmark stored for
-    this model; else from a small benchmark on a few of the inputs, which is then stored.
+    this model (by `remember`, or with the default model; the larger one); else from a small benchmark on a few of the
+    inputs, which is then stored.
     """
     table, origin = _read_stored(subject, benchmark)
     task = task_for(subject)
@@ -59,35 +61,37 @@ def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None 
 
 def choose(table: BenchTable, origin: str, names: Sequence[str]) -> BestMethod:
     """Choose the best line that is not a control; by plain AOPC if no input was short enough for bounds."""
-    lines = [line for line in table.lines if not line.control and line.method in names]
-    known = [(c.name, title) for metric, title in RANKED_BY.items() for c in table.columns if _is_main(c, metric)]
-    column, title = next(((c, t) for c, t in known if any(c in line.cells for line in lines)), (None, ""))
-    if column is None:
+    ranking = rank(table, main_columns(table), names)
+    if ranking is None:
         raise UsageError(f"{origin} has no AOPC for a method that this model supports; run whichtoken bench")
-    ranked = sorted((line for line in lines if column in line.cells), key=lambda line: -line.cells[column].mean)
-    untuned = [line for line in ranked if not line.tuned_on_deletion]
-    masked = next((c.name for c in table.columns if c.metric == "aopc" and c.plan == MASKED), None)
-    best = next(line for line in ranked if not line.tuned_on_deletion or not untuned or _leads(line, untuned, masked))
-    cell = best.cells[column]
-    why = f"{best.method} has the highest {title}, {cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}], in {origin}"
-    rejected = [line.method for line in ranked[: ranked.index(best)]]
-    if rejected:
+    method, cell = ranking.best.method, ranking.cell
+    why = f"{method} has the highest {ranking.title}, {cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}], in {origin}"
+    if rejected := [line.method for line in ranking.rejected]:
         why += f"; higher, but tuned on deletion and not known to lead by mask: {', '.join(rejected)}"
-    return BestMethod(best.method, why)
+    return BestMethod(method, why)
 
 
-def _is_main(column: Column, metric: str) -> bool:
-    """Whether the column holds this metric for the main removal, MoRF."""
-    plan = column.plan
-    main = plan is not None and (plan.order, plan.grid, plan.perturbation) in (("morf", "tenths", how) for how in MAIN)
-    return column.metric == metric and main
+def remember(subject: Subject, table: BenchTable) -> str:
+    """Store a benchmark for `best_method` unless it knows a larger one; return what it will use.
+
+    "" if the table cannot serve: it needs AOPC of every method that a quick benchmark measures.
+    """
+    task = task_for(subject)
+    measured = {line.method for line in table.lines if any(c.name in line.cells for c in main_columns(table))}
+    if not measured.issuperset(default_methods(task, effort="quick")):
+        return ""
+    known, name = _largest_stored(subject)
+    if known is not None and _size(known) > _size(table):
+        return f"{name}, which is larger"
+    return OWN if _store(subject, table) else ""
 
 
-def _leads(line: Line, untuned: Sequence[Line], masked: str | None) -> bool:
-    """Whether a tuned method beats every untuned one by mask, which it was not tuned on."""
-    if masked is None or any(masked not in other.cells for other in (line, *untuned)):
-        return False
-    return all(line.cells[masked].mean > other.cells[masked].mean for other in untuned)
+def _size(table: BenchTable) -> tuple[int, int]:
+    """Return how many inputs were measured, and how many methods: of two tables, the one with more inputs is larger."""
+    cells = [
+        line.cells[column.name].n for column in main_columns(table) for line in table.lines if column.name in line.cells
+    ]
+    return max(cells, default=0), len(table.lines)
 
 
 def _read_stored(subject: Subject, benchmark: str | Path | None) -> tuple[BenchTable | None, str]:
@@ -99,26 +103,34 @@ def _read_stored(subject: Subject, benchmark: str | Path | None) -> tuple[BenchT
         if table.reading != (reading := task_for(subject).reading()):
             raise UsageError(f"{benchmark} measures a {table.reading}, but {subject.title} is read as a {reading}")
         return table, f"{benchmark}"
-    for where, name in (
-        (SHIPPED, "the benchmark that comes with whichtoken"),
-        (_cache_path(subject), "a stored benchmark"),
-    ):
+    stored, name = _largest_stored(subject)
+    if stored is None:
+        return None, ""
+    return stored, f"{name} ({dict(stored.facts).get(f'{stored.unit}s', 'size unknown')})"
+
+
+def _largest_stored(subject: Subject) -> tuple[BenchTable | None, str]:
+    """Return the larger of the benchmark that comes with this model and the user's own, and what it is called."""
+    revision, found = subject.fingerprint(), list[tuple[BenchTable, str]]()
+    for where, name in ((SHIPPED, OF_MODEL), (_cache_path(subject), OWN)):
         try:
             stored = read_table(where) if where.is_file() else None
         except BadArtifact:  # written by another version: measured again
             stored = None
         if stored is not None and dict(stored.facts).get("revision") == revision:
-            return stored, f"{name} ({dict(stored.facts).get(f'{stored.unit}s', 'size unknown')})"
-    return None, ""
+            found.append((stored, name))
+    return max(found, key=lambda known: _size(known[0]), default=(None, ""))
 
 
-def _store(subject: Subject, table: BenchTable) -> None:
+def _store(subject: Subject, table: BenchTable) -> bool:
+    """Write a table to the user's cache; return whether that was possible."""
     where = _cache_path(subject)
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
         write_whole(where, table_json(replace(table, trends=())))
     except (OSError, UsageError):
-        return  # the cache is not writable: measured again next time
+        return False  # the cache is not writable: measured again next time
+    return True
 
 
 def _cache_path(subject: Subject) -> Path:

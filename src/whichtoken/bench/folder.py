@@ -246,6 +246,6 @@ def read_table(path: str | Path) -> BenchTable:
     if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
         raise BadArtifact(f"{where} is not a benchmark table of schema {SCHEMA}")
     with while_reading(f"{where} is not a benchmark table"):
-        table = decode(BenchTable, {"reading": "probability", **stored})
+        table = decode(BenchTable, {"reading": "probability", "verdict": "", **stored})
         check_table(table)
     return table

@@ -1,6 +1,6 @@
 """Measure some inputs: explain them with every method, remove parts, search for bounds. Runs the model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from whichtoken.bench._protocol import Protocol
 from whichtoken.bench.external import External, ExternalScores, key_of
 from whichtoken.bench.metrics import METRICS, ScoredInput
 from whichtoken.bench.results import InputResult, MethodResult, Part, PlanResult, Truth
+from whichtoken.bench.selection import is_slow
 from whichtoken.core.registry import method
 from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput
@@ -48,19 +49,29 @@ class Bench:
         return {*self.methods, *self.external.get(key_of(item.input), {})}
 
 
-def measure(bench: Bench, items: Sequence[Item]) -> Part:
-    """Measure inputs with one logit cache: each sequence is evaluated once. Results do not depend on the grouping."""
-    cache = LogitCache(bench.task.subject)
-    explained = explain_items(bench, items, cache)
-    others = _explain_other_class(bench, items, explained, cache)
-    predictions = _predictions(bench, items, explained, cache)
-    measured = [
-        _measure_item(bench, item, _Explained(results, other, predicted), cache)
-        for item, results, other, predicted in zip(items, explained, others, predictions, strict=True)
-        if _is_probable(next(iter(results.values())), bench.protocol.min_probability)
-    ]
+def measure(bench: Bench, items: Sequence[Item], count: Callable[[], object] = lambda: None) -> Part:
+    """Measure inputs with one logit cache: each sequence is evaluated once. Results do not depend on the grouping.
+
+    `count` is called after each input.
+    """
+    cache, measured = LogitCache(bench.task.subject), list[InputResult]()
+    for item, explained in _explain_in_turn(bench, items, cache):
+        if _is_probable(next(iter(explained.own.values())), bench.protocol.min_probability):
+            measured.append(_measure_item(bench, item, explained, cache))
+        count()
     return_freed_memory()
     return Part(tuple(measured), cache.tally.asked, cache.tally.evaluated)
+
+
+def _explain_in_turn(bench: Bench, items: Sequence[Item], cache: LogitCache) -> "Iterator[tuple[Item, _Explained]]":
+    """Explain inputs together; one by one if a method is slow, so that the time of each counts when it is measured."""
+    size = 1 if any(is_slow(method) for method in bench.methods.values()) else len(items)
+    for first in range(0, len(items), size):
+        group = items[first : first + size]
+        explained = explain_items(bench, group, cache)
+        others = _explain_other_class(bench, group, explained, cache)
+        predictions = _predictions(bench, group, explained, cache)
+        yield from zip(group, map(_Explained, explained, others, predictions), strict=True)
 
 
 def _is_probable(attribution: Attribution, least: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from whichtoken.bench.results import InputResult, by_method
-from whichtoken.bench.stats import Cells, cells_of, interval, with_p_values
+from whichtoken.bench.stats import Cells, Values, cells_of, interval, with_p_values
 from whichtoken.metrics.curves import aopc, auc, log_odds, normalise
 from whichtoken.metrics.ranks import kendall, precision_at_k, recall_at_k
 from whichtoken.records import Attribution, Curve, Plan, Reading
@@ -76,12 +76,15 @@ class CurveMetric(BenchMetric):
         for plan in plans_of(inputs):
             if (plan.grid == "eraser") != bool(self.eraser) or self.eraser not in ("", plan.order):
                 continue
-            values = by_method(inputs, lambda record, method, plan=plan: self._value(record, method, plan))  # type: ignore[misc]
+            values = self.values(inputs, plan)
             if any(values.values()):
                 column = Column(
                     f"{name} {plan}", self._title(plan), about, self.better[plan.order], metric=name, plan=plan
                 )
                 yield column, cells_of(column, values)
+
+    def values(self, inputs: Sequence[InputResult], plan: Plan) -> Values:
+        return by_method(inputs, lambda record, method: self._value(record, method, plan))
 
     def _value(self, record: InputResult, method: str, plan: Plan) -> float | None:
         return self.measure(record.curve(method, plan))

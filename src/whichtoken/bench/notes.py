@@ -92,12 +92,22 @@ def _answers(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def notes(table: BenchTable, run: Run) -> Iterator[str]:
+    yield from _class_notes(run)
     yield from _answer_notes(run) if run.counts_answers else _curve_notes(table, run)
     controls = [line.method for line in table.lines if line.control]
     if run.counts_answers and controls:
         yield "random is a control, not an explanation."
     elif controls:
         yield "random and refined-noise are controls, not explanations."
+
+
+def _class_notes(run: Run) -> Iterator[str]:
+    """Say which metrics have no column because there is no other class to compare with."""
+    between = ", ".join(name for name in run.protocol.metrics or () if METRICS[name].between_classes)
+    if between and not run.task.has_classes:
+        yield f"Left out, because {run.task.unit}s have no classes to compare: {between}."
+    elif between and run.task.reading() == "probability" and len(run.task.subject.labels) < 2:
+        yield f"Left out, because this model has no other class to compare with: {between}."
 
 
 def _answer_notes(run: Run) -> Iterator[str]:

@@ -18,7 +18,6 @@ from whichtoken.cli.show import show
 
 app = typer.Typer(
     name="whichtoken",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Find out which tokens influenced a Transformer's output, and how far to trust the explanation.",

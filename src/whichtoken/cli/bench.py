@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whichtoken.cli.completion import complete_methods, complete_metrics, one_of, some_of
 from whichtoken.cli.inputs import build_methods
-from whichtoken.cli.options import Columns, Heads, Model, Reading, References, Settings, Trust, print_list
+from whichtoken.cli.options import (
+    METHODS,
+    Columns,
+    Heads,
+    Model,
+    Reading,
+    References,
+    Settings,
+    Trust,
+    print_list,
+    single_value,
+)
 from whichtoken.cli.subject import open_subject, say
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.render.terminal import bench_view
@@ -32,27 +44,74 @@ def bench(
             "--data", help="csv, tsv, jsonl, parquet or txt file; SQuAD json for questions; folder of images."
         ),
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Check that the model is for texts, qa or images.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            help="Check that the model is for texts, qa or images.",
+            autocompletion=one_of("texts", "qa", "images"),
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results; an interrupted run resumes there.")
     ] = None,
     model: Model = None,
     methods: Annotated[
-        str | None,
-        typer.Option("--methods", help="Comma-separated names, or all; default: all except the most expensive."),
+        list[str] | None,
+        typer.Option(
+            *METHODS,
+            help="Comma-separated names, or all; default: all except the most expensive.",
+            autocompletion=complete_methods,
+        ),
     ] = None,
     settings: Settings = None,
-    metrics: Annotated[str | None, typer.Option("--metrics", help="Comma-separated names (see: metrics).")] = None,
-    protocol: Annotated[
-        str, typer.Option("--protocol", help="recommended, or that of a paper: contrast-cat, attcat, mask-lrp.")
-    ] = "recommended",
-    perturbation: Annotated[
-        str | None, typer.Option("--perturbation", help="delete, mask or pad; for images black or mean.")
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", help="Comma-separated names (see: metrics).", autocompletion=complete_metrics),
     ] = None,
-    order: Annotated[str | None, typer.Option("--order", help="Removal order: morf, lerf or random.")] = None,
-    grid: Annotated[str | None, typer.Option("--grid", help="Removal steps: tenths, twentieths or all.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure 20 inputs by AOPC, with the cheap methods: a first answer.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also search for the bounds of AOPC, which takes most of the time.")
+    ] = False,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol",
+            help="recommended (default), or that of a paper: contrast-cat, attcat, mask-lrp.",
+            autocompletion=one_of("recommended", "contrast-cat", "attcat", "mask-lrp"),
+        ),
+    ] = None,
+    perturbation: Annotated[
+        str | None,
+        typer.Option(
+            "--perturbation",
+            help="delete, mask or pad; for images black or mean.",
+            autocompletion=some_of("delete", "mask", "pad", "black", "mean"),
+        ),
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order", help="Removal order: morf, lerf or random.", autocompletion=some_of("morf", "lerf", "random")
+        ),
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            "--grid",
+            help="Removal steps: tenths, twentieths or all.",
+            autocompletion=some_of("tenths", "twentieths", "all"),
+        ),
+    ] = None,
     level: Annotated[
-        str | None, typer.Option("--level", help="Unit of removal: token (image patch), word or pixel.")
+        str | None,
+        typer.Option(
+            "--level",
+            help="Unit of removal: token (image patch), word or pixel.",
+            autocompletion=one_of("token", "word", "pixel"),
+        ),
     ] = None,
     min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Skip shorter inputs.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="For qa: how many of the top tokens count; default: 20.")] = None,
@@ -97,9 +156,9 @@ def bench(
         model=model,
         references=paths[1],
         heads=paths[2],
-        methods=methods,
+        methods=single_value("--method", methods),
         settings=tuple(settings or ()),
-        protocol=protocol,
+        protocol=choose_protocol(protocol, {"quick": quick, "full": full}),
         changes=parse_changes({**protocol_options, **more}),
         controls=controls,
         ablation=ablation,
@@ -115,6 +174,7 @@ def bench(
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
     table = benchmark(call, subject, out, gates)
     print_list(bench_view(table))
+    _remember(subject, table)
     if out is not None:
         say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
     failed = [line for gate in gates for line in gate.failures(table)]
@@ -122,6 +182,24 @@ def bench(
         say(line)
     if failed:
         raise typer.Exit(1)
+
+
+def choose_protocol(named: str | None, flags: Mapping[str, bool]) -> str:
+    """Return the name of the protocol, which is chosen by one option only. `flags`: options that stand for one."""
+    chosen = [f"--{name}" for name, given in flags.items() if given]
+    options = [*chosen, *([] if named is None else ["--protocol"])]
+    if len(options) > 1:
+        raise UsageError(f"{' and '.join(options)} each choose what is measured; give one of them")
+    return chosen[0].removeprefix("--") if chosen else named or "recommended"
+
+
+def _remember(subject: "Subject", table: BenchTable) -> None:
+    """Store the benchmark for `explain --method auto`, and say what that will use."""
+    from whichtoken.bench.auto import OWN, remember
+
+    used = remember(subject, table)
+    if used:
+        say(f"explain --method auto {'will use this benchmark' if used == OWN else f'keeps using {used}'}")
 
 
 @dataclass(frozen=True)
@@ -244,7 +322,8 @@ def choose_methods(call: BenchCall, subject: "Subject", external: Collection[str
     if call.ablation is not None:
         return ablation(call.ablation, subject, call.train)
     task, words, names = task_for(subject), list(call.settings), call.methods
-    defaults = default_methods(task, curves=bool(call.build_protocol().adapt_to(task).plans()))
+    protocol = call.build_protocol().adapt_to(task)
+    defaults = default_methods(task, bool(protocol.plans()), protocol.effort)
     if names is None and call.attributions is None:
         names = ",".join(name for name in defaults if name not in CONTROLS)
     built = build_methods(names, words) if names is not None else []

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whichtoken.cli import inputs
+from whichtoken.cli.completion import complete_methods
 from whichtoken.cli.explain import Request, explain_inputs
 from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
+    METHODS,
     Against,
     Format,
     Heads,
@@ -25,9 +27,10 @@ from whichtoken.cli.options import (
     Target,
     Trust,
     make_look,
+    single_value,
 )
 from whichtoken.cli.outputs import sink_of, write_results, write_text
-from whichtoken.cli.subject import keep_supported, open_subject
+from whichtoken.cli.subject import keep_supported, open_subject, say, say_written
 from whichtoken.errors import UsageError
 from whichtoken.metrics.curves import METRICS, Metric, aopc
 from whichtoken.records import Attribution, Curve
@@ -45,7 +48,12 @@ def compare(
     ] = None,
     context: Annotated[str | None, typer.Option("--context", help="Context of the question.")] = None,
     model: Model = None,
-    methods: Annotated[str, typer.Option("--methods", help="Comma-separated names, or all.")] = "all",
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            *METHODS, help="Comma-separated names, or all, which is the default.", autocompletion=complete_methods
+        ),
+    ] = None,
     target: Target = None,
     against: Against = None,
     references: References = None,
@@ -65,18 +73,22 @@ def compare(
     inputs.check_against(against, items)
     if len(items) != 1:
         raise UsageError(f"compare shows one input, but there are {len(items)}; to measure many, use bench")
-    built = inputs.build_methods(methods, settings or [])
+    names = single_value("--method", methods) or "all"
+    built = inputs.build_methods(names, settings or [])
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
-    supported = keep_supported(subject, built) if methods == "all" else built
+    supported = keep_supported(subject, built) if names == "all" else built
     request = Request(supported, inputs.resolve_target(target, against), None, False)
     comparison = compare_methods(subject, items, request)
     if sink.kind in ("json", "jsonl"):
         write_text(comparison.to_json(sink.kind == "jsonl"), out)
-        return
-    write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
+    else:
+        write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
     if sink.kind == "terminal" and out is None:
         typer.echo(comparison.note)
+    elif not comparison.can_differ:
+        say(comparison.note)
+    say_written(out)
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,12 @@ class Comparison:
     curves: Mapping[str, Curve]
     unit: str  # of input, such as "text"
     tokens: str  # what its parts are called
+    n_units: int  # parts that can be removed
+
+    @property
+    def can_differ(self) -> bool:
+        """Whether the order of removal can make a difference."""
+        return self.n_units > 1
 
     @property
     def word(self) -> str:
@@ -102,6 +120,11 @@ class Comparison:
 
     @property
     def note(self) -> str:
+        if not self.can_differ:
+            return (
+                f"there is nothing to compare: only one of the {self.tokens} of this {self.unit} can be removed, and "
+                "every method removes it first"
+            )
         gone = "deleted" if self._removal == "delete" else "removed"
         output = "predicted value" if self._are_values else "probability"
         return (
@@ -114,6 +137,8 @@ class Comparison:
 
     def remarks(self) -> dict[str, str]:
         """Return the score of each method, marking the best one and the best untuned one; there may be ties."""
+        if not self.can_differ:
+            return {}
         form = "+.4g" if self._are_values else "+.3f"
         scores = {name: f"{self.deletion(name):{form}}" for name in self.result}
         best = next(iter(scores.values()))
@@ -145,7 +170,7 @@ class Comparison:
 
 
 def compare_methods(subject: "Subject", items: CommandInputs, request: Request) -> Comparison:
-    from whichtoken.evaluate import degrade
+    from whichtoken.evaluate import degrade, units_of
     from whichtoken.tasks import task_for
 
     result = next(iter(explain_inputs(subject, items, request)))
@@ -153,4 +178,5 @@ def compare_methods(subject: "Subject", items: CommandInputs, request: Request) 
     curves = dict(zip(result, degrade(subject, list(result.values()), inputs=repeated), strict=True))
     ranked = sorted(result, key=lambda name: -aopc(curves[name]))
     task = task_for(subject)
-    return Comparison({name: result[name] for name in ranked}, curves, task.unit, task.tokens)
+    n_units = len(units_of(task, result[ranked[0]], "token"))
+    return Comparison({name: result[name] for name in ranked}, curves, task.unit, task.tokens, n_units)

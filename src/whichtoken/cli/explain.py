@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.cli import inputs
+from whichtoken.cli.completion import complete_methods_or_auto, one_of
 from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
+    METHODS,
     Against,
     Columns,
     Differences,
@@ -26,6 +28,7 @@ from whichtoken.cli.options import (
     Target,
     Trust,
     make_look,
+    single_value,
 )
 from whichtoken.cli.outputs import sink_of, write_results
 from whichtoken.cli.run import INTERRUPTED
@@ -67,9 +70,13 @@ def explain(
         str | None, typer.Option("--context", help="Context of the question, or - to read it from standard input.")
     ] = None,
     model: Model = None,
-    method: Annotated[
-        str | None,
-        typer.Option("--method", help="Comma-separated names, optionally name@preset; or all; or auto."),
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            *METHODS,
+            help="Comma-separated names, optionally name@preset; or all; or auto.",
+            autocompletion=complete_methods_or_auto,
+        ),
     ] = None,
     target: Target = None,
     against: Against = None,
@@ -83,7 +90,11 @@ def explain(
     settings: Settings = None,
     long: Annotated[
         str | None,
-        typer.Option("--long", help="Over-long inputs: truncate (default), window (default for questions) or error."),
+        typer.Option(
+            "--long",
+            help="Over-long inputs: truncate (default), window (default for questions) or error.",
+            autocompletion=one_of("truncate", "window", "error"),
+        ),
     ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Include per-layer contributions, if the method provides them.")
@@ -100,6 +111,7 @@ def explain(
     inputs.check_against(against, items)
     sink = sink_of(form, out, make_look(level, difference, numbers, how), len(items) - items.n_images, items.n_images)
     inputs.check_not_overwritten(out, items)
+    method = single_value("--method", methods)
     if method == "auto" and settings:
         raise UsageError(
             "-o changes a method, so the benchmark behind --method auto would not apply; name the method instead"
@@ -110,8 +122,8 @@ def explain(
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
-    methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
-    supported = keep_supported(subject, methods) if method in (None, "all") else methods
+    built = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
+    supported = keep_supported(subject, built) if method in (None, "all") else built
     request = Request(supported, inputs.resolve_target(target, against), long, layers)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:

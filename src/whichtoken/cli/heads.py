@@ -11,7 +11,7 @@ import whichtoken
 from whichtoken.atomic_write import check_writable
 from whichtoken.cli.inputs import parse_settings
 from whichtoken.cli.options import DEBUG, Model, Trust, print_list
-from whichtoken.cli.subject import NO_HEADS, open_subject, say
+from whichtoken.cli.subject import NO_HEADS, open_subject, say, say_written
 from whichtoken.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def heads_show(
     if out is not None:
         whichtoken.plot.heads(mask, out)
     _show_heads(mask)
+    say_written(out)
 
 
 def _show_heads(mask: "whichtoken.heads.HeadMask") -> None:

@@ -7,12 +7,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from whichtoken.catalogue import catalogue
+from whichtoken.cli.completion import complete_method
 from whichtoken.cli.options import print_list
 from whichtoken.errors import UnknownName
 from whichtoken.render.terminal import table_view
 
 
-def methods(name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", autocompletion=complete_method)] = None,
+) -> None:
     print_list(_method_list() if name is None else _method_page(name))
 
 

@@ -1,15 +1,19 @@
 """Options shared by several commands, and how lists are printed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console, RenderableType
 
+from whichtoken.cli.completion import one_of
 from whichtoken.cli.outputs import FORMATS
+from whichtoken.errors import UsageError
 from whichtoken.render.rows import Look
 
 LINE = 200  # width of a line in a pipe
+METHODS = ("--method", "--methods")  # either name, on every command that takes methods
 DEBUG = "Errors are printed as one line; add --debug for the traceback."
 
 Model = Annotated[
@@ -33,6 +37,7 @@ Reading = Annotated[
     typer.Option(
         "--reading",
         help="Read a model's single output as a probability (sigmoid) or a value; default: by its configuration.",
+        autocompletion=one_of("probability", "value"),
     ),
 ]
 Target = Annotated[
@@ -45,10 +50,17 @@ Against = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help=f"{', '.join(FORMATS)}; default: by the extension of --out, else terminal."),
+    typer.Option(
+        "--format",
+        help=f"{', '.join(FORMATS)}; default: by the extension of --out, else terminal.",
+        autocompletion=one_of(*FORMATS),
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Output file; written completely or not at all.")]
-LevelOption = Annotated[str, typer.Option("--level", help="Show scores per word or per token.")]
+LevelOption = Annotated[
+    str,
+    typer.Option("--level", help="Show scores per word or per token.", autocompletion=one_of("word", "token")),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -57,11 +69,27 @@ Settings = Annotated[
 ]
 Numbers = Annotated[bool, typer.Option("--numbers", help="Print scores next to the words, as shares of the strongest.")]
 Differences = Annotated[bool, typer.Option("--difference", help="Also show the first method minus each other method.")]
-How = Annotated[str, typer.Option("--how", help="For images: bilinear (smooth between patches) or patch.")]
+How = Annotated[
+    str,
+    typer.Option(
+        "--how",
+        help="For images: bilinear (smooth between patches) or patch.",
+        autocompletion=one_of("bilinear", "patch"),
+    ),
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Column with the texts; repeat for pairs. Common names are recognised."),
 ]
+
+
+def single_value(option: str, given: Sequence[str] | None) -> str | None:
+    """Return the value of an option that has two names; raise UsageError if it is given twice with different values."""
+    values = list(dict.fromkeys(given or ()))
+    if len(values) > 1:
+        listed = ", ".join(repr(value) for value in values)
+        raise UsageError(f"{option} has more than one value: {listed}; separate names by commas: {','.join(values)}")
+    return values[0] if values else None
 
 
 def print_list(content: RenderableType) -> None:

@@ -45,9 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run(words: Sequence[str], *, debug: bool) -> int:
     """Run a command, print its error if it fails, and return its exit code. With `debug`, raise the error instead."""
     from whichtoken.cli.app import app
+    from whichtoken.cli.completion import told_in_one_line
 
     try:
-        app(words, prog_name="whichtoken")
+        with told_in_one_line(words):
+            app(words, prog_name="whichtoken")
     except SystemExit as ending:  # a Typer application always exits
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except KeyboardInterrupt:

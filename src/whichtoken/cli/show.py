@@ -7,6 +7,7 @@ import typer
 
 from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
 from whichtoken.cli.outputs import read_results, sink_of, write_results
+from whichtoken.cli.subject import say_written
 
 
 def show(
@@ -23,4 +24,6 @@ def show(
     results: list[Any] = group_results(read_results(file))
     n_images = sum(next(iter(result.values())).picture is not None for result in results)
     look = make_look(level, difference, numbers, how)
-    write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
+    progress = write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
+    if progress.finished:
+        say_written(out)

@@ -29,6 +29,12 @@ def say(line: str) -> None:
     print(f"whichtoken: {line}", file=sys.stderr)
 
 
+def say_written(out: Path | None) -> None:
+    """Say which file was written, if any."""
+    if out is not None:
+        say(f"written to {visible(str(out))}")
+
+
 def open_subject(
     model: str | None,
     references: Path | None = None,

@@ -126,6 +126,7 @@ def markdown(table: BenchTable) -> str:
     abouts = [f"{title_of(column)}: {visible(column.about)}" for column in table.columns]
     parts = [
         f"## {_escape(table.title)}",
+        *([_escape(table.verdict)] if table.verdict else []),
         _list([f"{name}: {value}" for name, value in table.facts]),
         "\n".join(lines),
         _list(legend(table)),

@@ -154,7 +154,9 @@ def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
     if hidden:
         parts.append(Text(f"{len(hidden)} more in the report: {', '.join(hidden)}"))
     return Group(
-        *parts, *(Text(note, style="dim") for note in (*bench_table.legend(table), *map(visible, table.notes)))
+        *parts,
+        *(Text(note, style="dim") for note in (*bench_table.legend(table), *map(visible, table.notes))),
+        *([Text(visible(table.verdict), style="bold")] if table.verdict else []),
     )
 
 

@@ -110,6 +110,7 @@ class QuestionAnswering(Task):
     keywords: ClassVar[tuple[str, ...]] = ("question", "texts")
     input_hint: ClassVar[str] = "question=... and context=..., or --question and --context"
     levels: ClassVar[tuple[str, ...]] = texts.LEVELS
+    has_classes: ClassVar[bool] = False
     has_answers: ClassVar[bool] = True
     bench_long: ClassVar[LongTexts | None] = "truncate"
     protocol: ClassVar[Mapping[str, Any]] = {"metrics": ("precision",), "min_tokens": 1, "max_tokens": 384}

@@ -124,6 +124,7 @@ class Task(Protocol):
     at_once: ClassVar[int] = 128  # inputs that are encoded and sorted by length together
     levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
     protocol: ClassVar[Mapping[str, Any]] = {}  # benchmark defaults that differ from the recommended protocol
+    has_classes: ClassVar[bool] = True  # another class could be explained instead
     has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
     bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
 

@@ -1,0 +1,21 @@
+"""Scripts in `benchmarks` that are run by hand: how they are called, and what they refuse."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent.parent / "benchmarks"
+
+
+def started(*words: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_yelp_reviews_are_converted_and_a_wrong_call_is_told_the_right_one(tmp_path: Path) -> None:
+    script, source, out = str(SCRIPTS / "yelp_tsv.py"), tmp_path / "sample", tmp_path / "out.tsv"
+    source.write_text('1 "so  good"\n0 slow\\nfood\n', encoding="utf-8")
+    assert started(script, str(source), str(out)) == (0, "")
+    assert out.read_text("utf-8") == "label\ttext\n1\tso good\n0\tslow food\n"
+    for words in ([], [str(source)]):
+        assert started(script, *words) == (1, "usage: python benchmarks/yelp_tsv.py SAMPLE OUT.tsv\n")
