@@ -34,7 +34,8 @@ def _describe(tensor: Tensor, unpacked: bool) -> object:
     """
     version = 0 if tensor.is_inference() else tensor._version
     flat = tensor.detach().reshape(-1)
-    place = None if unpacked else tensor.data_ptr()  # an unpacked copy is elsewhere in every call
+    whole = len(flat) < SAMPLED  # all its values are sampled
+    place = None if unpacked or whole else tensor.data_ptr()  # torch makes unpacked values anew in every call
     return place, version, tensor.dtype, _bytes(flat[:: len(flat) // SAMPLED + 1]).tobytes()
 
 
