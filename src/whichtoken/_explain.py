@@ -3,7 +3,7 @@
 (The module is not called `explain`, so that `whichtoken.explain` can only be the function.)
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from whichtoken.core.objectives import anything, probability_of
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
-from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
+from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError, WhichTokenError
 from whichtoken.models import (
     Batch,
     LogitCache,
@@ -30,8 +30,10 @@ from whichtoken.models import (
 )
 from whichtoken.records import Attribution
 from whichtoken.references._build import library_of_texts
+from whichtoken.results import Results
 from whichtoken.targets import Class, Contrast, Predicted, Span
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
+from whichtoken.tasks.sources import split_source
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
@@ -39,6 +41,7 @@ SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arr
 
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
+OnBadInput: TypeAlias = Callable[[Any, WhichTokenError], None]
 
 
 def explain(
@@ -53,8 +56,11 @@ def explain(
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
     targets: Targets = None,
-) -> list[dict[str, Attribution]]:
-    """Return, for each input in order, the attribution of each method.
+) -> Results:
+    """Return, for each input in order, the attribution of each method, as a list that shows and saves itself.
+
+    `inputs`: texts, pairs of texts, or rows that keep their identity in `Attribution.source`: what
+    `wt.data.read_examples` yields, a Hugging Face dataset, or dictionaries.
 
     `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`. Results are keyed by the
     string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or name,
@@ -76,7 +82,7 @@ def explain(
         raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
-    return list(explain_each(subject, value, methods, target, long, layers, targets=targets))
+    return Results(tuple(explain_each(subject, value, methods, target, long, layers, targets=targets)))
 
 
 def explain_each(
@@ -88,15 +94,17 @@ def explain_each(
     layers: bool = False,
     *,
     targets: Targets = None,
+    on_bad_input: OnBadInput | None = None,
 ) -> Iterator[dict[str, Attribution]]:
     """Yield the results of `explain` one by one; inputs are read as needed and may be endless.
 
-    For questions, inputs are pairs (question, context).
+    For questions, inputs are pairs (question, context). `on_bad_input` is called with an input that cannot be explained
+    and the error, and the input is skipped; without it, the error is raised.
     """
     job = plan(subject, methods, target, long, layers)
     if targets is not None:
         job = replace(job, targets=plan_targets(job.task, target, targets))
-    return run(job, job.task.inputs(inputs))
+    return run(replace(job, on_bad_input=on_bad_input), job.task.inputs(inputs))
 
 
 def check_keyword(subject: Subject, keyword: str) -> None:
@@ -118,6 +126,7 @@ class Job:
     long: LongTexts | None
     layers: bool
     cache: LogitCache | None = None  # shared with other calls about the same inputs
+    on_bad_input: OnBadInput | None = None  # called for an input that cannot be explained; None: raise
 
     @property
     def subject(self) -> Subject:
@@ -181,14 +190,42 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
     with tqdm(total=total, desc="explaining", unit=f" {job.task.unit}s", disable=None, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, job.at_once)):
-            with torch.inference_mode(False):  # inference tensors cannot be differentiated
-                documents = job.task.encode(chunk, job.long, first)
-                scored = [score_pieces(job, job.task.pieces(documents, goal, first), bar) for goal in job.targets]
-            bar.clear()  # so that it does not interfere with printed results
-            for index, document in enumerate(documents, first):
-                for parts in (parts for by_input in scored for parts in _group_by_part(by_input.get(index, ()))):
-                    yield {key: job.task.record(document, parts, key, job.origin(key)) for key in job.methods}
+            yield from _explain_chunk(job, chunk, first, bar)
             first += len(chunk)
+
+
+def _explain_chunk(job: Job, chunk: Sequence[Any], first: int, bar: Any) -> Iterator[dict[str, Attribution]]:
+    """Yield the results of a chunk; if an input is bad and may be skipped, those of the inputs around it."""
+    waiting = [(first, chunk)]  # the next is last
+    while waiting:
+        start, items = waiting.pop()
+        try:
+            results = _explain_together(job, items, start, bar) if items else []
+        except WhichTokenError as error:
+            if error.index is None or not start <= error.index < start + len(items):
+                raise
+            bad = error.index - start
+            error.place = getattr(items[bad], "where", "") or error.place
+            if job.on_bad_input is None:
+                raise
+            job.on_bad_input(items[bad], error)
+            waiting += [(error.index + 1, items[bad + 1 :]), (start, items[:bad])]
+        else:
+            bar.clear()  # so that it does not interfere with printed results
+            yield from results
+
+
+def _explain_together(job: Job, chunk: Sequence[Any], first: int, bar: Any) -> list[dict[str, Attribution]]:
+    split = [split_source(job.task, item, index) for index, item in enumerate(chunk, first)]
+    with torch.inference_mode(False):  # inference tensors cannot be differentiated
+        documents = job.task.encode([item for item, _ in split], job.long, first)
+        scored = [score_pieces(job, job.task.pieces(documents, goal, first), bar) for goal in job.targets]
+    results = []
+    for index, document in enumerate(documents, first):
+        origin = {key: {**job.origin(key), "source": split[index - first][1]} for key in job.methods}
+        for parts in (parts for by_input in scored for parts in _group_by_part(by_input.get(index, ()))):
+            results.append({key: job.task.record(document, parts, key, origin[key]) for key in job.methods})
+    return results
 
 
 def _group_by_part(pieces: Sequence[ScoredPiece]) -> list[list[ScoredPiece]]:

@@ -240,7 +240,7 @@ def _parse_row(row: Any, columns: Columns, where: str, number: int) -> TextExamp
     if columns.requested:
         requested = ", ".join(columns.requested)
         raise BadInput(f"{where} is {row!r:.40}, which has no columns; requested columns: {requested}")
-    return TextExample(_as_texts(row, where), where=where)
+    return TextExample(_as_texts(row, where), where=where, row=number)
 
 
 def parse_mapping(row: Mapping[str, Any], columns: Columns, where: str, number: int) -> TextExample:
@@ -282,6 +282,6 @@ def _attach_labels(examples: Iterator[TextExample], labels: Iterable[Any]) -> It
         label = next(rest, missing)
         if label is missing:
             raise BadInput(f"there are more texts than the {number} labels; give the same number of each")
-        yield replace(example, label=label)
+        yield replace(example, label=label, label_is_given=True)
     if next(rest, missing) is not missing:
         raise BadInput("there are more labels than texts; give the same number of each")

@@ -32,7 +32,7 @@ from whichtoken.references.packing import Packed, pack
 from whichtoken.references.recipe import PRESETS, Recipe
 from whichtoken.references.store import check_folder, read, save
 from whichtoken.settings import make_settings
-from whichtoken.targets import label_index
+from whichtoken.targets import clean_gold, label_index
 from whichtoken.tasks import Task, task_for
 
 TEXTS_AT_ONCE = 256
@@ -184,14 +184,8 @@ def _is_done(recipe: Recipe, shelves: Sequence[Shelf], n_scanned: int) -> bool:
 
 def _is_correct(subject: Subject, example: TextExample, candidate: Candidate) -> bool | None:
     """Return whether the model classifies a text correctly; None if its label is unknown, as in a test set (-1)."""
-    label: Any = example.label
-    if isinstance(label, str):
-        label = label.strip()
-        if label not in subject.labels and label.removeprefix("-").isdecimal() and len(label) < 10:
-            label = int(label)
-    if isinstance(label, bool) or (isinstance(label, float) and label.is_integer()):
-        label = int(label)
-    if label is None or label in ("", -1):
+    label = clean_gold(example.label, subject.labels)
+    if label is None:
         return None
     if len(subject.labels) == 1 and label in (0, 1):
         return bool(label) == (candidate.probabilities[0] >= 0.5)
