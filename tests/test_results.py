@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -19,7 +20,7 @@ from tests.tiny import question_subject
 
 import whichtoken as wt
 from whichtoken.data import TextExample
-from whichtoken.errors import BadInput, UsageError, WhichTokenError
+from whichtoken.errors import BadInput, NotFinite, UsageError, WhichTokenError
 from whichtoken.flat import WORDS
 from whichtoken.records import Source
 from whichtoken.results import SHOWN
@@ -69,7 +70,9 @@ def test_a_gold_label_that_was_named_must_be_one_of_the_model(subject_of: Subjec
     rows = [{"text": TEXTS[0], "label": "positive"}]
     assert sources(wt.explain(subject_of("bert"), rows)) == [Source(0)]  # a column of some other labels
     named = wt.data.read_examples(rows, labels="label")
-    with pytest.raises(BadInput, match=r"row 0: the gold label 'positive' is not a label of the model: 0 contradiction, 1 e"):
+    with pytest.raises(
+        BadInput, match=r"row 0: the gold label 'positive' is not a label of the model: 0 contradiction, 1 e"
+    ):
         wt.explain(subject_of("bert"), named)
 
 
@@ -113,7 +116,7 @@ def test_inputs_with_scores_that_are_not_finite_can_be_skipped(
     def fail_on_short(subject: Any, batch: Any, indices: Sequence[int], logits: torch.Tensor) -> None:
         for row, index in enumerate(indices):
             if int(batch.mask[row].sum()) < 6:
-                raise module.NotFinite(": NaN", index=index)
+                raise NotFinite(": NaN", index=index)
         check(subject, batch, indices, logits)
 
     monkeypatch.setattr(module, "check_logits", fail_on_short)
@@ -234,17 +237,13 @@ def test_results_and_tables_print_themselves(results: wt.Results, capsys: pytest
 
 
 def test_a_notebook_displays_them(results: wt.Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Notebook:
-        shown: list[Any] = []
-
-        def display(self, item: Any) -> None:
-            self.shown.append(item)
-
+    shown: list[Any] = []
+    notebook = SimpleNamespace(display=shown.append)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setattr("whichtoken.render.terminal.import_module", lambda name: Notebook())
+    monkeypatch.setattr("whichtoken.render.terminal.import_module", lambda name: notebook)
     results.show()
     TABLE.show()
-    assert Notebook.shown == [results, TABLE]
+    assert shown == [results, TABLE]
 
 
 def test_a_benchmark_table_becomes_a_frame_and_files(tmp_path: Path) -> None:

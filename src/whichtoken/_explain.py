@@ -3,7 +3,7 @@
 (The module is not called `explain`, so that `whichtoken.explain` can only be the function.)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from whichtoken.core.objectives import anything, probability_of
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
-from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError, WhichTokenError
+from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models import (
     Batch,
     LogitCache,
@@ -33,7 +33,7 @@ from whichtoken.references._build import library_of_texts
 from whichtoken.results import Results
 from whichtoken.targets import Class, Contrast, Predicted, Span
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
-from whichtoken.tasks.sources import split_source
+from whichtoken.tasks.sources import OnBadInput, explain_around_bad, split_source
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
@@ -41,7 +41,6 @@ SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arr
 
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
-OnBadInput: TypeAlias = Callable[[Any, WhichTokenError], None]
 
 
 def explain(
@@ -190,32 +189,14 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
     with tqdm(total=total, desc="explaining", unit=f" {job.task.unit}s", disable=None, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, job.at_once)):
-            yield from _explain_chunk(job, chunk, first, bar)
+            explain_part = partial(_explain_chunk, job, bar)
+            for results in explain_around_bad(explain_part, chunk, first, job.on_bad_input):
+                bar.clear()  # so that it does not interfere with printed results
+                yield from results
             first += len(chunk)
 
 
-def _explain_chunk(job: Job, chunk: Sequence[Any], first: int, bar: Any) -> Iterator[dict[str, Attribution]]:
-    """Yield the results of a chunk; if an input is bad and may be skipped, those of the inputs around it."""
-    waiting = [(first, chunk)]  # the next is last
-    while waiting:
-        start, items = waiting.pop()
-        try:
-            results = _explain_together(job, items, start, bar) if items else []
-        except WhichTokenError as error:
-            if error.index is None or not start <= error.index < start + len(items):
-                raise
-            bad = error.index - start
-            error.place = getattr(items[bad], "where", "") or error.place
-            if job.on_bad_input is None:
-                raise
-            job.on_bad_input(items[bad], error)
-            waiting += [(error.index + 1, items[bad + 1 :]), (start, items[:bad])]
-        else:
-            bar.clear()  # so that it does not interfere with printed results
-            yield from results
-
-
-def _explain_together(job: Job, chunk: Sequence[Any], first: int, bar: Any) -> list[dict[str, Attribution]]:
+def _explain_chunk(job: Job, bar: Any, chunk: Sequence[Any], first: int) -> list[dict[str, Attribution]]:
     split = [split_source(job.task, item, index) for index, item in enumerate(chunk, first)]
     with torch.inference_mode(False):  # inference tensors cannot be differentiated
         documents = job.task.encode([item for item, _ in split], job.long, first)

@@ -10,6 +10,7 @@ import typer
 
 from whichtoken.cli.inputs import build_methods
 from whichtoken.cli.options import Columns, Heads, Model, Reading, References, Settings, Trust, print_list
+from whichtoken.cli.rows import BadRows, Delimiter, InputFormat, OnBadRowOption, RowOptions
 from whichtoken.cli.subject import open_subject, say
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.render.terminal import bench_view
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 OWN = "random (whichtoken)"
+FAILED = "failed.jsonl"  # rows that were skipped
 CURVE_OPTIONS = {"perturbations": "--perturbation", "orders": "--order", "grids": "--grid", "level": "--level"}
 
 
@@ -60,6 +62,9 @@ def bench(
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of the sample.")] = None,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
+    delimiter: Delimiter = None,
+    input_format: InputFormat = None,
+    on_bad_row: OnBadRowOption = "error",
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
@@ -106,15 +111,20 @@ def bench(
         train=paths[3],
         attributions=paths[4],
         task=task,
+        delimiter=delimiter,
+        input_format=input_format,
+        on_bad_row=on_bad_row,
     )
+    bad = call.rows.collector()
     gates = parse_gates(fail_under or [], call.metrics())  # before loading the model
     if out is not None:
         from whichtoken.bench.folder import check_tools
 
         check_tools()
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
-    table = benchmark(call, subject, out, gates)
+    table = benchmark(call, subject, out, gates, bad)
     print_list(bench_view(table))
+    bad.report(None if out is None else out / FAILED)
     if out is not None:
         say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
     failed = [line for gate in gates for line in gate.failures(table)]
@@ -143,6 +153,9 @@ class BenchCall:
     train: str | None
     attributions: str | None
     task: str | None = None
+    delimiter: str | None = None
+    input_format: str | None = None
+    on_bad_row: str = "error"
 
     def __post_init__(self) -> None:
         if self.data is None and self.attributions is None:
@@ -161,6 +174,12 @@ class BenchCall:
         named = [option for option, value in (("--column", self.column), ("--label", self.label)) if value]
         if named and self.data is not None and (Path(self.data).is_dir() or Path(self.data).suffix.lower() == ".json"):
             raise UsageError(f"{', '.join(named)}: {self.data} has no columns; leave the option out")
+        if self.data is None and self.rows.given:
+            raise UsageError(f"{', '.join(self.rows.given)}: this is about the rows of --data, which is missing")
+
+    @property
+    def rows(self) -> RowOptions:
+        return RowOptions(self.delimiter, self.input_format, self.on_bad_row)
 
     def build_protocol(self) -> "Protocol":
         from whichtoken.bench._protocol import protocol
@@ -176,18 +195,27 @@ class BenchCall:
     def origin(self) -> dict[str, Any]:
         """Return the options as typed, for `spec.json`."""
         options = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        for key in ("delimiter", "input_format", "on_bad_row"):  # as in folders of versions without these options
+            if options[key] == getattr(BenchCall, key):
+                del options[key]
         changes = {key: value for key, value in self.changes.items() if key != "sample"}
         return {"call": {**options, "changes": changes}}
 
 
-def benchmark(call: BenchCall, subject: "Subject", out: Path | None, gates: "Sequence[Gate]" = ()) -> BenchTable:
-    """Run the benchmark. `gates` are checked for metrics that are not measured."""
+def benchmark(
+    call: BenchCall,
+    subject: "Subject",
+    out: Path | None,
+    gates: "Sequence[Gate]" = (),
+    bad: BadRows | None = None,
+) -> BenchTable:
+    """Run the benchmark. `gates` are checked for metrics that are not measured; `bad` collects skipped rows."""
     from whichtoken.bench._run import gather, prepare, run_sample
     from whichtoken.bench.external import read_external_scores
     from whichtoken.bench.folder import Folder, draw_variants
     from whichtoken.tasks import BenchInput, task_for
 
-    task = task_for(subject)
+    task, bad = task_for(subject), BadRows() if bad is None else bad
     _check_task(call, task)
     protocol = call.build_protocol()
     _check_effect(call, protocol.adapt_to(task), gates, task)
@@ -202,8 +230,11 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None, gates: "Seq
     if call.data is None:
         examples: Any = [BenchInput(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(external)]
     else:
-        examples = bench.task.examples(call.data, call.label, list(call.column) or None)
-    table = run_sample(bench, gather(bench, examples, external or None), Folder.at(out), call.origin())
+        file = call.rows.open(Path(call.data), bad)
+        examples = bench.task.examples(file, call.label, list(call.column) or None)
+    sample = gather(bench, examples, external or None, bad)
+    bad.n_rows = sample.n_found + len(bad)
+    table = run_sample(bench, sample, Folder.at(out), call.origin())
     if call.ablation is None:
         return table
     ordered = order_lines(table, list(methods))

@@ -17,7 +17,6 @@ from whichtoken.errors import BadSetting, UsageError, WhichTokenError
 from whichtoken.flat import WORDS, check_parquet, word_rows, write_csv, write_parquet
 from whichtoken.records import Attribution
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
-from whichtoken.results import read_results as read_results
 from whichtoken.results import write_json
 
 FORMATS = ("terminal", "json", "jsonl", "csv", "parquet", "html", "latex", "figure")

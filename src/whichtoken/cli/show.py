@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
-from whichtoken.cli.outputs import read_results, sink_of, write_results
+from whichtoken.cli.outputs import sink_of, write_results
+from whichtoken.results import read_results
 
 
 def show(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from whichtoken.boundary import while_reading
 from whichtoken.data.files import read_file_rows
-from whichtoken.data.sources import BadRow, DataFile, as_file, expand_path
+from whichtoken.data.sources import BadRow, DataFile, as_file
 from whichtoken.errors import BadInput
 
 TEXTS = (

@@ -209,10 +209,10 @@ def _split_quoted(first: tuple[int, str], lines: Iterator[tuple[int, str]], name
         if line.startswith('"', at):
             cell, number, line, at = _read_quoted(number, line, at + 1, lines, name)
             if line[at : at + 1] not in (delimiter, "\r", "\n", ""):
-                expected = f"a {DELIMITERS.get(delimiter, repr(delimiter))}"
+                expected = f"a {DELIMITERS.get(delimiter, repr(delimiter))} or the end of the line"
                 raise BadInput(
-                    f"{name}, line {number}: {line[at : at + 20]!r} follows a closing quote; expected {expected} or the "
-                    "end of the line; write a quote inside a quoted text twice"
+                    f"{name}, line {number}: {line[at : at + 20]!r} follows a closing quote; expected {expected}; "
+                    "write a quote inside a quoted text twice"
                 )
         else:
             cell = line[at : (at := plain.match(line, at).end())]  # type: ignore[union-attr]  # may be empty

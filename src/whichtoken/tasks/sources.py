@@ -1,13 +1,44 @@
-"""What is known about an input besides its content: its row, id, gold label and kept columns, for its records."""
+"""What is known about an input besides its content: its row, id, gold label and kept columns, for its records.
 
-from collections.abc import Mapping
-from typing import Any
+And what happens to inputs that cannot be explained.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from whichtoken.data.examples import ImageExample, TextExample
 from whichtoken.data.squad import Question
-from whichtoken.errors import BadInput, UsageError
+from whichtoken.errors import BadInput, UsageError, WhichTokenError
 from whichtoken.records import Source
 from whichtoken.tasks.task import Task
+
+OnBadInput: TypeAlias = Callable[[Any, WhichTokenError], None]  # with the input and the error
+_T = TypeVar("_T")
+
+
+def explain_around_bad(
+    explain: Callable[[Sequence[Any], int], _T], chunk: Sequence[Any], first: int, on_bad_input: OnBadInput | None
+) -> Iterator[_T]:
+    """Yield what `explain` returns for a chunk and the index of its first input; or, if inputs are bad and may be
+    skipped, for the inputs between them. An error about an input names its place.
+    """
+    waiting = [(first, chunk)]  # the next is last
+    while waiting:
+        start, items = waiting.pop()
+        try:
+            explained = explain(items, start)
+        except WhichTokenError as error:
+            if error.index is None or not start <= error.index < start + len(items):
+                raise
+            bad = error.index - start
+            error.place = getattr(items[bad], "where", "") or error.place
+            if on_bad_input is None:
+                raise
+            on_bad_input(items[bad], error)
+            rest = [(error.index + 1, items[bad + 1 :]), (start, items[:bad])]
+            waiting += [(at, part) for at, part in rest if part]
+        else:
+            yield explained
 
 
 def split_source(task: Task, item: Any, index: int) -> tuple[Any, Source | None]:
