@@ -5,7 +5,6 @@ import io
 import json
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def run(model: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
+def run(model: str, capsys: pytest.CaptureFixture[str]) -> Any:
     def call(*words: str | Path) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ending:
             main([*map(str, words), "--model", model])

@@ -101,7 +101,7 @@ def gather(
                 raise
             error.place = example.where or error.place
             n_found -= 1
-            on_bad_row(BadRow(row, error.place, error, example.item))
+            on_bad_row(BadRow(row if example.row is None else example.row, error.place, error, example.item))
             continue
         if needs_truth and gold is None:
             n_without += 1

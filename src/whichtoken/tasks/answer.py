@@ -220,7 +220,8 @@ class QuestionAnswering(Task):
         """Read a SQuAD file or a list of Question; or, without answers, pairs or a file of pairs."""
         file = as_file(source)
         if file is not None and file.path.suffix.lower() != ".json":
-            yield from (BenchInput(pair.texts, (), pair.where) for pair in read_examples(file, None, columns))
+            for pair in read_examples(file, None, columns):
+                yield BenchInput(pair.texts, (), pair.where, row=pair.row)
             return
         questions = source if file is None else read_squad(file)
         if not isinstance(questions, Iterable):

@@ -133,7 +133,7 @@ class Classification(Task):
 
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         for example in read_examples(source, labels, columns):
-            yield BenchInput(example.texts, example.label, example.where)
+            yield BenchInput(example.texts, example.label, example.where, row=example.row)
 
     def reference_rule(self, rule: str) -> str:
         if self.reading() == "value":

@@ -167,7 +167,7 @@ class ImageClassification(Task):
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         """Read a folder of image files, a file with a column `image`, or a list of images."""
         for example in read_images(source, labels, columns):
-            yield BenchInput(example.image, example.label, example.where)
+            yield BenchInput(example.image, example.label, example.where, row=example.row)
 
     def facts(self) -> list[tuple[str, str]]:
         subject = self.subject

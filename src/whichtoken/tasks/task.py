@@ -88,6 +88,7 @@ class BenchInput:
     truth: Any = None  # the gold label or answers; None if unknown
     where: str = ""  # file and line, for error messages
     id: str = ""
+    row: int | None = None  # as in `TextExample`, if known
 
 
 @dataclass(frozen=True)
