@@ -42,7 +42,7 @@ line-height: {line_height}px; font-variant-east-asian: full-width; }}
 def main() -> None:
     HERE.mkdir(exist_ok=True)
     subject = wt.load()
-    results = wt.explain(subject, TEXTS, METHODS)
+    results = list(wt.explain(subject, TEXTS, METHODS))
     draw("explain.svg", "whichtoken explain ... --method contrast-cat,attcat,gae", results, Look())
     compared_methods = [wt.method(name) for name in ("contrast-cat", "attcat", "gae", "rollout", "random")]
     request = Request(compared_methods, None, "truncate", False)

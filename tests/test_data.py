@@ -6,10 +6,12 @@ import json
 import os
 import tracemalloc
 from collections.abc import Iterator
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -17,7 +19,16 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from whichtoken.data import files
-from whichtoken.data.examples import TextExample, check_texts, count_examples, read_examples, shuffle
+from whichtoken.data.examples import (
+    Columns,
+    TextExample,
+    check_texts,
+    count_examples,
+    read_examples,
+    read_rows,
+    shuffle,
+)
+from whichtoken.data.sources import BadRow, DataFile
 from whichtoken.errors import BadInput, UsageError
 
 ROWS = [{"label": "1", "text": 'a "quoted, word'}, {"label": "0", "text": "naïve 電影"}]
@@ -234,18 +245,24 @@ def test_a_folder_a_pipe_or_a_file_of_others_is_refused(tmp_path: Path, monkeypa
             {"text": pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff"))},
             r"x.parquet, rows 0 to 1 cannot be read: not UTF-8",
         ),
-        (
-            {"text": pa.array(["a", "b"]), "at": pa.array([1, 2], pa.timestamp("ns"))},
-            r"x.parquet, rows 0 to 1 cannot be read: Nanosecond",
-        ),
     ],
-    ids=["bytes", "lists", "objects", "nulls", "not UTF-8", "times"],
+    ids=["bytes", "lists", "objects", "nulls", "not UTF-8"],
 )
 def test_parquet_columns_of_other_types_are_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
     parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
     with pytest.raises(BadInput, match=message) as error:
         list(read_examples(tmp_path / "x.parquet"))
     assert str(error.value).isprintable()
+
+
+def test_columns_of_a_parquet_file_that_are_not_needed_need_not_be_readable(tmp_path: Path) -> None:
+    broken = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff"))
+    columns = {"text": ["a", "b"], "other": broken, "a.b": ["x", "y"], "text.c": [1, 2]}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    found = list(read_examples(tmp_path / "x.parquet", keep=["a.b"]))
+    assert [(one.texts, one.columns) for one in found] == [(("a",), {"a.b": "x"}), (("b",), {"a.b": "y"})]
+    with pytest.raises(BadInput, match="rows 0 to 1 cannot be read: not UTF-8"):
+        list(read_examples(tmp_path / "x.parquet", keep=["other"]))
 
 
 def test_parquet_columns_of_one_name_or_a_cut_file_are_refused(tmp_path: Path) -> None:
@@ -358,3 +375,145 @@ def test_a_text_file_has_a_text_on_each_line(tmp_path: Path) -> None:
     found = list(read_examples(tmp_path / "x.txt"))
     assert [example.texts for example in found] == [("very slow",), ("a rare film",)]
     assert found[1].where.endswith("x.txt, row 3")
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ("text;label\nSlow, but good;1\nFine, really, fine;0\n", ["Slow, but good", "Fine, really, fine"]),
+        ('label;text\n1;"a; b, c"\n0;"d ""e"";\nf"\n', ["a; b, c", 'd "e";\nf']),
+        ("label\ttext\n1\ta, b; c\n", ["a, b; c"]),
+        ("label|text\n1|a, b; c\n", ["a, b; c"]),
+        ("text,label\na; b; c,1\nd; e,0\n", ["a; b; c", "d; e"]),  # semicolons in the texts of a comma file
+        ('"text","label; gold"\n"a; b","1"\n', ["a; b"]),
+        ("text,label;kind\na,1;2\nb,1\nc,0\nd,0\n", ["a", "b", "c", "d"]),  # the rows decide
+        ("text;label\na;1\nb\nc;1\n", "line 3: expected 2 columns, as in the header, found 1"),
+        ("text\na; b\nc; d\n", ["a; b", "c; d"]),
+        ("text\na, b\n", "line 2: expected 1 columns, as in the header, found 2"),
+        ('text;label\n"a;1\n', "line 2: a quote is opened here and never closed"),
+        ('text;label\n"a" b;1\n', "line 2: ' b;1.*' follows a closing quote; expected a semicolon or"),
+        ("text;label\n", []),
+        (
+            "text,kind;label\na,b;c\nd,e;f\n",
+            r"could be separated by comma and semicolon; choose one: --delimiter comma",
+        ),
+        (
+            "text|kind;label\n" + "a|b;c\n" * 99,
+            "could be separated by semicolon and pipe; choose one: --delimiter semi",
+        ),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_the_delimiter_of_a_csv_file_is_found(content: str, texts: list[str] | str, tmp_path: Path) -> None:
+    path = write(tmp_path, "x.csv", content)
+    if isinstance(texts, str):
+        with pytest.raises(BadInput, match=texts):
+            list(read_examples(path))
+    else:
+        assert [example.texts[0] for example in read_examples(path)] == texts
+
+
+def test_a_delimiter_can_be_given(tmp_path: Path) -> None:
+    path = write(tmp_path, "x.csv", "text,kind;label\na,b;c\n")
+    assert [one.texts for one in read_examples(path, columns="text", delimiter=",")] == [("a",)]
+    assert [one.texts for one in read_examples(path, columns="text,kind", delimiter="semicolon")] == [("a,b",)]
+    odd = write(tmp_path, "y.csv", 'text^label\n"a^b"^1\n')
+    assert [(one.texts, one.label) for one in read_examples(odd, delimiter="^")] == [(("a^b",), "1")]
+    with pytest.raises(UsageError, match=r"delimiter=';;' is not allowed; it must be one character, or tab, comma"):
+        read_examples(path, delimiter=";;")
+    with pytest.raises(BadInput, match=r"x.tsv: a delimiter is for csv files, and this is a tsv file"):
+        read_examples(tmp_path / "x.tsv", delimiter=";")
+    with pytest.raises(BadInput, match="delimiter=';' is for csv files, and texts is a list"):
+        read_examples(["a"], delimiter=";")
+
+
+@given(st.text(st.sampled_from('a", ;\r\n'), max_size=12))
+def test_csv_with_another_delimiter_is_read_as_by_the_csv_module(content: str) -> None:
+    def by_module() -> list[list[str]] | None:
+        try:
+            return [row for row in csv.reader(io.StringIO(content, newline=""), delimiter=";", strict=True) if row]
+        except csv.Error:
+            return None
+
+    def by_us() -> list[list[str]] | None:
+        try:
+            lines = files.decode_lines(io.StringIO(content, newline=""), "x.csv")
+            return [cells for _, cells in files._split_csv(enumerate(lines, 1), "x.csv", ";")]
+        except BadInput:
+            return None
+
+    assert by_us() == by_module()
+
+
+def test_rows_keep_their_identity(tmp_path: Path) -> None:
+    path = write(tmp_path, "x.csv", "id,text,label,stars,at\nr1,a,1,4,x\n,b,0,2,y\n")
+    found = list(read_examples(path, keep=["stars", "at"]))
+    assert [(one.row, one.id, one.columns) for one in found] == [
+        (2, "r1", {"stars": "4", "at": "x"}),
+        (3, None, {"stars": "2", "at": "y"}),
+    ]
+    assert not found[0].label_is_given
+    named = next(read_examples(path, labels="stars", id="at"))
+    assert (named.label, named.id, named.columns, named.label_is_given) == ("4", "x", {}, True)
+    with pytest.raises(BadInput, match="no column 'nothing'; the columns are id, text, label, stars, at"):
+        list(read_examples(path, keep=["nothing"]))
+    with pytest.raises(BadInput, match="row 0 is 'a', which has no columns; requested columns: nr"):
+        list(read_examples(["a"], id="nr"))
+
+
+def test_kept_values_can_be_written_as_json() -> None:
+    row = {
+        "text": "a",
+        "idx": np.int64(7),
+        "n": np.float32(0.5),
+        "nan": float("nan"),
+        "day": date(2020, 1, 2),
+        "l": (1, "b"),
+    }
+    (example,) = read_examples([row], keep=["n", "nan", "day", "l"])
+    assert example.id == "7"
+    assert json.loads(json.dumps(example.columns)) == {"n": 0.5, "nan": None, "day": "2020-01-02", "l": [1, "b"]}
+
+
+def test_bad_rows_can_be_skipped(tmp_path: Path) -> None:
+    skipped: list[BadRow] = []
+    contents = {
+        "x.csv": "label,text\n1,a\n1,b,c\n0,d\n",
+        "x.tsv": "label\ttext\n1\ta\n1\n0\td\n",
+        "x.jsonl": '{"text": "a"}\n{"text"\n{"text": 3}\n["a"]\n{"body": "c"}\n{"text": "d"}\n',
+    }
+    for name, content in contents.items():
+        file = DataFile(write(tmp_path, name, content), on_bad_row=skipped.append)
+        assert [one.texts[0] for one in read_rows(file, Columns())] == ["a", "d"]
+    assert [(bad.row, bad.where.removeprefix(f"{tmp_path}/"), bad.content) for bad in skipped] == [
+        (3, "x.csv, line 3", ["1", "b", "c"]),
+        (3, "x.tsv, line 3", ["1"]),
+        (2, "x.jsonl, line 2", '{"text"'),
+        (3, "x.jsonl, row 3", {"text": 3}),
+        (4, "x.jsonl, line 4", '["a"]'),
+        (5, "x.jsonl, row 5", {"body": "c"}),
+    ]
+    assert skipped[0].reason == "expected 2 columns, as in the header, found 3"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('text\na\n"b\n', "line 3: a quote is opened here and never closed"),
+        ("label,body\n1,a\n", "row 2: no usual text column"),
+    ],
+)
+def test_a_broken_file_is_not_a_bad_row(content: str, message: str, tmp_path: Path) -> None:
+    skipped: list[BadRow] = []
+    with pytest.raises(BadInput, match=message):
+        list(read_rows(DataFile(write(tmp_path, "x.csv", content), on_bad_row=skipped.append), Columns()))
+    assert not skipped
+
+
+def test_a_file_without_an_extension_can_be_read_if_its_kind_is_given(tmp_path: Path) -> None:
+    path = write(tmp_path, "x", "text;label\na;1\n")
+    with pytest.raises(BadInput, match=r"x: cannot tell what kind of file it is; .*--input-format names it"):
+        list(read_examples(path))
+    assert [one.where for one in read_examples(DataFile(path, "csv", name="a pipe"))] == ["a pipe, row 2"]
+    with pytest.raises(UsageError, match=r"kind='xls' is not allowed; it must be one of csv, tsv"):
+        DataFile(path, "xls")

@@ -51,7 +51,6 @@ import whichtoken as wt
 from whichtoken.bench.auto import choose
 from whichtoken.bench.external import read_external_scores
 from whichtoken.bench.folder import Folder, read_spec, read_table, result_rows
-from whichtoken.cli.outputs import read_results
 from whichtoken.core.registry import method_names
 from whichtoken.data.examples import check_texts, read_examples, read_images
 from whichtoken.data.squad import read_squad
@@ -64,6 +63,7 @@ from whichtoken.render.rows import Look, group_results
 from whichtoken.render.terminal import heads_view, print_each
 from whichtoken.reproduce.idx import read_idx
 from whichtoken.reproduce.sst_trees import read_sst_trees
+from whichtoken.results import read_results
 from whichtoken.tasks import task_for
 
 FILES = 220  # for each reader, in the test

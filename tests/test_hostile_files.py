@@ -17,10 +17,10 @@ from whichtoken.atomic_write import write_whole
 from whichtoken.bench.folder import Folder, read_table, table_json
 from whichtoken.bench.results import InputResult, MethodResult, Part, PlanResult, Truth
 from whichtoken.boundary import read_text, while_reading
-from whichtoken.cli.outputs import read_results
 from whichtoken.cli.run import main
 from whichtoken.errors import BadArtifact, BadInput, UsageError, WhichTokenError
 from whichtoken.records import Plan
+from whichtoken.results import read_results
 from whichtoken.tables import Agreement, BenchTable, Column, Estimate, Line, Trend
 
 

@@ -37,7 +37,7 @@ def subject_for(kind: str, attention: str | None = None) -> wt.Subject:
 
 
 @cache
-def together(kind: str) -> list[Any]:
+def together(kind: str) -> wt.Results:
     return wt.explain(subject_for(kind), PAIRS, ["attcat", "gae"])
 
 

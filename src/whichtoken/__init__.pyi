@@ -15,6 +15,7 @@ from whichtoken.models.loading import load as load
 from whichtoken.models.subject import Subject as Subject
 from whichtoken.records import Attribution as Attribution
 from whichtoken.records import Curve as Curve
+from whichtoken.results import Results as Results
 from whichtoken.targets import Class as Class
 from whichtoken.targets import Contrast as Contrast
 from whichtoken.targets import Span as Span

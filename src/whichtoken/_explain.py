@@ -30,8 +30,10 @@ from whichtoken.models import (
 )
 from whichtoken.records import Attribution
 from whichtoken.references._build import library_of_texts
+from whichtoken.results import Results
 from whichtoken.targets import Class, Contrast, Predicted, Span
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
+from whichtoken.tasks.sources import OnBadInput, explain_around_bad, split_source
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
@@ -53,8 +55,11 @@ def explain(
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
     targets: Targets = None,
-) -> list[dict[str, Attribution]]:
-    """Return, for each input in order, the attribution of each method.
+) -> Results:
+    """Return, for each input in order, the attribution of each method, as a list that shows and saves itself.
+
+    `inputs`: texts, pairs of texts, or rows that keep their identity in `Attribution.source`: what
+    `wt.data.read_examples` yields, a Hugging Face dataset, or dictionaries.
 
     `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`. Results are keyed by the
     string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or name,
@@ -76,7 +81,7 @@ def explain(
         raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
-    return list(explain_each(subject, value, methods, target, long, layers, targets=targets))
+    return Results(tuple(explain_each(subject, value, methods, target, long, layers, targets=targets)))
 
 
 def explain_each(
@@ -88,15 +93,17 @@ def explain_each(
     layers: bool = False,
     *,
     targets: Targets = None,
+    on_bad_input: OnBadInput | None = None,
 ) -> Iterator[dict[str, Attribution]]:
     """Yield the results of `explain` one by one; inputs are read as needed and may be endless.
 
-    For questions, inputs are pairs (question, context).
+    For questions, inputs are pairs (question, context). `on_bad_input` is called with an input that cannot be explained
+    and the error, and the input is skipped; without it, the error is raised.
     """
     job = plan(subject, methods, target, long, layers)
     if targets is not None:
         job = replace(job, targets=plan_targets(job.task, target, targets))
-    return run(job, job.task.inputs(inputs))
+    return run(replace(job, on_bad_input=on_bad_input), job.task.inputs(inputs))
 
 
 def check_keyword(subject: Subject, keyword: str) -> None:
@@ -118,6 +125,7 @@ class Job:
     long: LongTexts | None
     layers: bool
     cache: LogitCache | None = None  # shared with other calls about the same inputs
+    on_bad_input: OnBadInput | None = None  # called for an input that cannot be explained; None: raise
 
     @property
     def subject(self) -> Subject:
@@ -182,14 +190,24 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     unit, hidden = f" {job.task.unit}s", True if total == 1 else None  # a bar of one step only flickers
     with tqdm(total=total, desc="explaining", unit=unit, disable=hidden, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, job.at_once)):
-            with torch.inference_mode(False):  # inference tensors cannot be differentiated
-                documents = job.task.encode(chunk, job.long, first)
-                scored = [score_pieces(job, job.task.pieces(documents, goal, first), bar) for goal in job.targets]
-            bar.clear()  # so that it does not interfere with printed results
-            for index, document in enumerate(documents, first):
-                for parts in (parts for by_input in scored for parts in _group_by_part(by_input.get(index, ()))):
-                    yield {key: job.task.record(document, parts, key, job.origin(key)) for key in job.methods}
+            explain_part = partial(_explain_chunk, job, bar)
+            for results in explain_around_bad(explain_part, chunk, first, job.on_bad_input):
+                bar.clear()  # so that it does not interfere with printed results
+                yield from results
             first += len(chunk)
+
+
+def _explain_chunk(job: Job, bar: Any, chunk: Sequence[Any], first: int) -> list[dict[str, Attribution]]:
+    split = [split_source(job.task, item, index) for index, item in enumerate(chunk, first)]
+    with torch.inference_mode(False):  # inference tensors cannot be differentiated
+        documents = job.task.encode([item for item, _ in split], job.long, first)
+        scored = [score_pieces(job, job.task.pieces(documents, goal, first), bar) for goal in job.targets]
+    results = []
+    for index, document in enumerate(documents, first):
+        origin = {key: {**job.origin(key), "source": split[index - first][1]} for key in job.methods}
+        for parts in (parts for by_input in scored for parts in _group_by_part(by_input.get(index, ()))):
+            results.append({key: job.task.record(document, parts, key, origin[key]) for key in job.methods})
+    return results
 
 
 def _group_by_part(pieces: Sequence[ScoredPiece]) -> list[list[ScoredPiece]]:

@@ -32,6 +32,13 @@ def write_whole(path: str | Path, content: str | bytes) -> Path:
     return Path(path).expanduser()
 
 
+def save_text(text: str, path: str | Path | None) -> str:
+    """Return the text, after writing it to `path`, if given."""
+    if path is not None:
+        write_whole(path, text)
+    return text
+
+
 @contextmanager
 def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` when the block ends without an error."""

@@ -1,11 +1,32 @@
 """Benchmark results as plain data: a table of methods and metrics, and mean curves. No torch."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
+from whichtoken.atomic_write import open_whole, save_text
 from whichtoken.checks import check_counts, check_lengths, check_removed, check_shares, check_square, require
+from whichtoken.flat import make_frame, write_csv, write_parquet
 from whichtoken.records import Plan, Reading
+
+SCHEMA = 3
+# The columns of a table with one row for each method and metric, and their types in a parquet file.
+CELLS = {
+    "method": "string",
+    "tuned_on_deletion": "bool",
+    "control": "bool",
+    "metric": "string",  # the name of the column of the benchmark
+    "title": "string",
+    "better": "string",
+    "mean": "float64",
+    "low": "float64",
+    "high": "float64",
+    "n": "int64",
+    "p": "float64",
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +91,60 @@ class BenchTable:
     unit: str = "text"  # what one input is: a text, a question ...
     reading: Reading = "probability"  # whose change is measured
     verdict: str = ""  # which method to use, and whether that is settled
+
+    def show(self) -> None:
+        """Print the table; a notebook displays it."""
+        from whichtoken.render.terminal import show_table
+
+        show_table(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook displays."""
+        from whichtoken.render.report import fragment
+
+        return fragment(self)
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with one row for each method and metric: mean, 95 % interval, number of inputs, p."""
+        return make_frame(_cell_rows(self), list(CELLS), CELLS)
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """Return the rows of `to_frame` as csv, and write them to `path`, if given."""
+        made = io.BytesIO()
+        write_csv(_cell_rows(self), list(CELLS), made)
+        return save_text(made.getvalue().decode(), path)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the rows of `to_frame` to a parquet file."""
+        with open_whole(path) as file:
+            write_parquet(_cell_rows(self), list(CELLS), file, CELLS)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return everything as JSON, and write it to `path`, if given; `wt.bench.read_table` reads it."""
+        values = {"schema": SCHEMA, **asdict(self)}
+        if self.reading == "probability":
+            del values["reading"]  # so that older versions can read the tables of classifiers
+        return save_text(json.dumps(values, ensure_ascii=False) + "\n", path)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Return the report, a self-contained page, and write it to `path`, if given."""
+        from whichtoken.render.report import to_report
+
+        return to_report(self, path)
+
+
+def _cell_rows(table: BenchTable) -> Iterator[dict[str, Any]]:
+    for line in table.lines:
+        for column in (column for column in table.columns if column.name in line.cells):
+            yield {
+                "method": line.method,
+                "tuned_on_deletion": line.tuned_on_deletion,
+                "control": line.control,
+                "metric": column.name,
+                "title": column.title,
+                "better": column.better,
+                **asdict(line.cells[column.name]),
+            }
 
 
 def order_lines(table: BenchTable, methods: Sequence[str]) -> BenchTable:

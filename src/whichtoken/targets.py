@@ -78,6 +78,20 @@ def label_index(label: Any, labels: Sequence[str]) -> int:
     return index
 
 
+def clean_gold(label: Any, labels: Sequence[str]) -> Any:
+    """Return a gold label as data sets have it, ready for `label_index`; None if it is missing, empty or -1.
+
+    Spaces around a name are removed; digits, booleans and whole numbers as floats become integers.
+    """
+    if isinstance(label, str):
+        label = label.strip()
+        if label not in labels and label.removeprefix("-").isdecimal() and len(label) < 10:
+            label = int(label)
+    if isinstance(label, bool) or (isinstance(label, float) and label.is_integer()):
+        label = int(label)
+    return None if label is None or label in ("", -1) else label
+
+
 def label_of(target: Class | Contrast, labels: Sequence[str]) -> str:
     """Return the target as shown to users."""
     name = labels[label_index(target.label, labels)]

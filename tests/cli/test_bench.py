@@ -21,7 +21,7 @@ import whichtoken as wt
 from whichtoken.bench import folder as files
 from whichtoken.bench import selection
 from whichtoken.bench.results import Part
-from whichtoken.cli.bench import Gate, parse_gates
+from whichtoken.cli.bench_gates import Gate, parse_gates
 from whichtoken.errors import BadSetting
 from whichtoken.metrics.curves import aopc
 from whichtoken.records import Attribution

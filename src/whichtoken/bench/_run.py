@@ -22,7 +22,8 @@ from whichtoken.bench.table import summarise
 from whichtoken.bench.verdict import verdict
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
-from whichtoken.errors import BadInput
+from whichtoken.data.sources import BadRow, OnBadRow, refuse
+from whichtoken.errors import BadInput, UsageError
 from whichtoken.models import Subject
 from whichtoken.tables import BenchTable
 from whichtoken.tasks import BenchInput, task_for
@@ -79,7 +80,12 @@ def prepare(
     return Bench(task, by_name, protocol, external or {})
 
 
-def gather(bench: Bench, examples: Iterable[BenchInput], only: Collection[tuple[str, ...]] | None = None) -> Sample:
+def gather(
+    bench: Bench,
+    examples: Iterable[BenchInput],
+    only: Collection[tuple[str, ...]] | None = None,
+    on_bad_row: OnBadRow = refuse,
+) -> Sample:
     """Shuffle the inputs by the seed, so that a larger sample starts with the smaller one. `only`: keep these."""
     how, task = bench.protocol, bench.task
     needs_truth = how.target == "gold" or any(METRICS[name].needs_truth for name in how.metrics or ())
@@ -90,10 +96,14 @@ def gather(bench: Bench, examples: Iterable[BenchInput], only: Collection[tuple[
             continue
         try:
             (document,) = task.encode([example.item], task.bench_long, row)
-        except BadInput as error:
+            gold = task.gold(example, document, row, how.part) if needs_truth else None
+        except UsageError as error:
+            if error.index is None and not error.place:  # not about this input
+                raise
             error.place = example.where or error.place
-            raise
-        gold = task.gold(example, document, row, how.part) if needs_truth else None
+            n_found -= 1
+            on_bad_row(BadRow(row if example.row is None else example.row, error.place, error, example.item))
+            continue
         if needs_truth and gold is None:
             n_without += 1
             continue

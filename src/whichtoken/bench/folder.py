@@ -15,9 +15,8 @@ from whichtoken.boundary import while_reading
 from whichtoken.decode import decode, read_json
 from whichtoken.errors import BadArtifact, NotFinite, UsageError
 from whichtoken.render.bench_table import markdown
-from whichtoken.tables import BenchTable, check_table
+from whichtoken.tables import SCHEMA, BenchTable, check_table
 
-SCHEMA = 3
 SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
 
 
@@ -230,10 +229,7 @@ def read_spec(path: Path) -> dict[str, Any]:
 
 
 def table_json(table: BenchTable) -> str:
-    values = {"schema": SCHEMA, **asdict(table)}
-    if table.reading == "probability":
-        del values["reading"]  # so that older versions can read the tables of classifiers
-    return json.dumps(values, ensure_ascii=False) + "\n"
+    return table.to_json()
 
 
 def read_table(path: str | Path) -> BenchTable:

@@ -1,13 +1,13 @@
 """The command `bench`: turn options into a benchmark, and its table into an exit code."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whichtoken.cli.bench_gates import Gate, gate_names, parse_gates
 from whichtoken.cli.completion import complete_methods, complete_metrics, one_of, some_of
 from whichtoken.cli.inputs import build_methods
 from whichtoken.cli.options import (
@@ -22,8 +22,9 @@ from whichtoken.cli.options import (
     print_list,
     single_value,
 )
+from whichtoken.cli.rows import BadRows, Delimiter, InputFormat, OnBadRowOption, RowOptions
 from whichtoken.cli.subject import open_subject, say
-from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.errors import UsageError
 from whichtoken.render.terminal import bench_view
 from whichtoken.tables import BenchTable, order_lines
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 OWN = "random (whichtoken)"
+FAILED = "failed.jsonl"  # rows that were skipped
 CURVE_OPTIONS = {"perturbations": "--perturbation", "orders": "--order", "grids": "--grid", "level": "--level"}
 
 
@@ -119,6 +121,9 @@ def bench(
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of the sample.")] = None,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
+    delimiter: Delimiter = None,
+    input_format: InputFormat = None,
+    on_bad_row: OnBadRowOption = "error",
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
@@ -165,16 +170,21 @@ def bench(
         train=paths[3],
         attributions=paths[4],
         task=task,
+        delimiter=delimiter,
+        input_format=input_format,
+        on_bad_row=on_bad_row,
     )
+    bad = call.rows.collector()
     gates = parse_gates(fail_under or [], call.metrics())  # before loading the model
     if out is not None:
         from whichtoken.bench.folder import check_tools
 
         check_tools()
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
-    table = benchmark(call, subject, out, gates)
+    table = benchmark(call, subject, out, gates, bad)
     print_list(bench_view(table))
     _remember(subject, table)
+    bad.report(None if out is None else out / FAILED)
     if out is not None:
         say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
     failed = [line for gate in gates for line in gate.failures(table)]
@@ -221,6 +231,9 @@ class BenchCall:
     train: str | None
     attributions: str | None
     task: str | None = None
+    delimiter: str | None = None
+    input_format: str | None = None
+    on_bad_row: str = "error"
 
     def __post_init__(self) -> None:
         if self.data is None and self.attributions is None:
@@ -239,6 +252,12 @@ class BenchCall:
         named = [option for option, value in (("--column", self.column), ("--label", self.label)) if value]
         if named and self.data is not None and (Path(self.data).is_dir() or Path(self.data).suffix.lower() == ".json"):
             raise UsageError(f"{', '.join(named)}: {self.data} has no columns; leave the option out")
+        if self.data is None and self.rows.given:
+            raise UsageError(f"{', '.join(self.rows.given)}: this is about the rows of --data, which is missing")
+
+    @property
+    def rows(self) -> RowOptions:
+        return RowOptions(self.delimiter, self.input_format, self.on_bad_row)
 
     def build_protocol(self) -> "Protocol":
         from whichtoken.bench._protocol import protocol
@@ -254,18 +273,27 @@ class BenchCall:
     def origin(self) -> dict[str, Any]:
         """Return the options as typed, for `spec.json`."""
         options = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        for key in ("delimiter", "input_format", "on_bad_row"):  # as in folders of versions without these options
+            if options[key] == getattr(BenchCall, key):
+                del options[key]
         changes = {key: value for key, value in self.changes.items() if key != "sample"}
         return {"call": {**options, "changes": changes}}
 
 
-def benchmark(call: BenchCall, subject: "Subject", out: Path | None, gates: "Sequence[Gate]" = ()) -> BenchTable:
-    """Run the benchmark. `gates` are checked for metrics that are not measured."""
+def benchmark(
+    call: BenchCall,
+    subject: "Subject",
+    out: Path | None,
+    gates: Sequence[Gate] = (),
+    bad: BadRows | None = None,
+) -> BenchTable:
+    """Run the benchmark. `gates` are checked for metrics that are not measured; `bad` collects skipped rows."""
     from whichtoken.bench._run import gather, prepare, run_sample
     from whichtoken.bench.external import read_external_scores
     from whichtoken.bench.folder import Folder, draw_variants
     from whichtoken.tasks import BenchInput, task_for
 
-    task = task_for(subject)
+    task, bad = task_for(subject), BadRows() if bad is None else bad
     _check_task(call, task)
     protocol = call.build_protocol()
     _check_effect(call, protocol.adapt_to(task), gates, task)
@@ -280,8 +308,11 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None, gates: "Seq
     if call.data is None:
         examples: Any = [BenchInput(texts, where=f"{call.attributions}, text {i}") for i, texts in enumerate(external)]
     else:
-        examples = bench.task.examples(call.data, call.label, list(call.column) or None)
-    table = run_sample(bench, gather(bench, examples, external or None), Folder.at(out), call.origin())
+        file = call.rows.open(Path(call.data), bad)
+        examples = bench.task.examples(file, call.label, list(call.column) or None)
+    sample = gather(bench, examples, external or None, bad)
+    bad.n_rows = sample.n_found + len(bad)
+    table = run_sample(bench, sample, Folder.at(out), call.origin())
     if call.ablation is None:
         return table
     ordered = order_lines(table, list(methods))
@@ -296,7 +327,7 @@ def _check_task(call: BenchCall, task: "Task") -> None:
         raise UsageError(f"{conflict}; leave out --task, or give another --model")
 
 
-def _check_effect(call: BenchCall, protocol: "Protocol", gates: "Sequence[Gate]", task: "Task") -> None:
+def _check_effect(call: BenchCall, protocol: "Protocol", gates: Sequence[Gate], task: "Task") -> None:
     """Raise for options without effect, and for gates on metrics that are not measured."""
     from whichtoken.bench.metrics import is_measurable
 
@@ -334,55 +365,6 @@ def choose_methods(call: BenchCall, subject: "Subject", external: Collection[str
         controls = [name for name in CONTROLS if name in defaults and name not in {*methods, *external}]
         methods |= {name: method(name) for name in controls}
     return methods or {OWN: method("random")}  # external scores need one attribution computed here
-
-
-@dataclass(frozen=True)
-class Gate:
-    """A value that every method except controls must reach."""
-
-    metric: str
-    least: float
-
-    def check(self, known: Sequence[str]) -> None:
-        if self.metric.partition(" ")[0] not in known:
-            raise UnknownName("metric of --fail-under", self.metric, known)
-
-    def failures(self, table: BenchTable) -> list[str]:
-        columns = [c for c in table.columns if self.metric in (c.name, c.metric)]
-        if not columns:
-            raise UnknownName("metric of --fail-under", self.metric, [column.name for column in table.columns])
-        column = columns[0]
-        sign = -1 if column.better == "lower" else 1
-        relation = "above" if column.better == "lower" else "below"
-        judged = [line for line in table.lines if not line.control and column.name in line.cells]
-        values = {line.method: line.cells[column.name].mean for line in judged}
-        return [
-            f"{method}: {column.title} is {value:.3f}, {relation} {self.least:g}"
-            for method, value in values.items()
-            if sign * value < sign * self.least
-        ]
-
-
-def gate_names(metrics: Iterable[str], k: int) -> tuple[str, ...]:
-    """Return the names that --fail-under accepts for these metrics: the first words of their columns."""
-    counted = {"precision": (f"precision@{k}", f"share@{k}")}
-    return *(word for name in metrics for word in counted.get(name, (name,))), "seconds", "evaluations"
-
-
-def parse_gates(words: Sequence[str], known: Sequence[str]) -> list[Gate]:
-    """Parse METRIC=VALUE. `known`: names of metrics."""
-    gates = []
-    for word in words:
-        metric, _, value = (part.strip() for part in word.partition("="))
-        Gate(metric, nan).check(known)
-        try:
-            least = float(value)
-        except ValueError:
-            least = nan
-        if isnan(least):
-            raise BadSetting("--fail-under", word, "metric=number, such as aopc=0.4")
-        gates.append(Gate(metric, least))
-    return gates
 
 
 def parse_changes(words: Mapping[str, str | int | None]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The command `explain`: explain texts, questions or images."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,14 +26,25 @@ from whichtoken.cli.options import (
     References,
     Settings,
     Target,
+    Targets,
     Trust,
     make_look,
     single_value,
 )
 from whichtoken.cli.outputs import sink_of, write_results
+from whichtoken.cli.rows import (
+    Delimiter,
+    IdColumn,
+    InputFormat,
+    Keep,
+    LabelColumn,
+    OnBadRowOption,
+    RowOptions,
+    failed_file,
+)
 from whichtoken.cli.run import INTERRUPTED
 from whichtoken.cli.subject import NO_HEADS, keep_supported, open_subject, say
-from whichtoken.errors import UsageError, WhichTokenError
+from whichtoken.errors import BadInput, UsageError, WhichTokenError
 from whichtoken.records import Attribution
 
 if TYPE_CHECKING:
@@ -49,6 +60,8 @@ class Request:
     target: Any
     long: Any
     layers: bool
+    targets: Any = None
+    on_bad_input: Callable[[Any, WhichTokenError], None] | None = None
 
 
 def explain(
@@ -62,6 +75,12 @@ def explain(
         typer.Option("--file", help="Texts from a csv, tsv, jsonl, parquet or txt file."),
     ] = None,
     column: Columns = None,
+    id_column: IdColumn = None,
+    label: LabelColumn = None,
+    keep: Keep = None,
+    delimiter: Delimiter = None,
+    input_format: InputFormat = None,
+    on_bad_row: OnBadRowOption = "error",
     image: Annotated[list[Path] | None, typer.Option("--image", help="Image file; repeatable.")] = None,
     question: Annotated[
         str | None, typer.Option("--question", help="Question, for a question-answering model.")
@@ -79,6 +98,7 @@ def explain(
         ),
     ] = None,
     target: Target = None,
+    targets: Targets = None,
     against: Against = None,
     references: References = None,
     heads: Heads = None,
@@ -106,8 +126,12 @@ def explain(
         Path | None, typer.Option("--benchmark", help="With --method auto: a folder written by bench --out.")
     ] = None,
 ) -> None:
-    typed = inputs.TypedInputs(texts or (), pair, file, column or (), image or (), question, context)
-    items = typed.gather()
+    rows = RowOptions(delimiter, input_format, on_bad_row, id_column, label, tuple(keep or ()))
+    bad, several = rows.collector(), inputs.parse_targets(targets, target, against)
+    items = inputs.TypedInputs(
+        texts or (), pair, file, column or (), image or (), question, context, rows, bad
+    ).gather()
+    bad.n_rows = len(items) + len(bad)
     inputs.check_against(against, items)
     sink = sink_of(form, out, make_look(level, difference, numbers, how), len(items) - items.n_images, items.n_images)
     inputs.check_not_overwritten(out, items)
@@ -124,14 +148,19 @@ def explain(
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
     built = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
     supported = keep_supported(subject, built) if method in (None, "all") else built
-    request = Request(supported, inputs.resolve_target(target, against), long, layers)
+    skip = bad.skip_input if bad.skip else None
+    request = Request(supported, inputs.resolve_target(target, against), long, layers, several, skip)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
-        say(f"{progress.finished} of {len(items)} explained, written to {out}")
+        done = f"{progress.finished} of {len(items)} explained"
+        say(f"{done if several is None else f'{progress.finished} results of {len(items)} inputs'}, written to {out}")
+    bad.report(failed_file(out))
     if progress.error is not None:
         raise progress.error
     if progress.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if not progress.finished:
+        raise BadInput(f"none of the {bad.n_rows} rows can be used")
 
 
 def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -> Iterator[Mapping[str, Attribution]]:
@@ -144,7 +173,16 @@ def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -
         say(NO_HEADS)
     check_keyword(subject, items.keyword)
     try:
-        yield from explain_each(subject, items, request.methods, request.target, request.long, request.layers)
+        yield from explain_each(
+            subject,
+            items,
+            request.methods,
+            request.target,
+            request.long,
+            request.layers,
+            targets=request.targets,
+            on_bad_input=request.on_bad_input,
+        )
     except WhichTokenError as error:
         if error.index is not None:
             error.place = items.where(error.index)

@@ -11,7 +11,9 @@ import whichtoken
 from whichtoken.atomic_write import check_writable
 from whichtoken.cli.inputs import parse_settings
 from whichtoken.cli.options import DEBUG, Model, Trust, print_list
+from whichtoken.cli.rows import Delimiter
 from whichtoken.cli.subject import NO_HEADS, open_subject, say, say_written
+from whichtoken.data.sources import DataFile
 from whichtoken.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -32,12 +34,15 @@ class Corpus:
     conllu: Sequence[Path]
     text: Path | None
     pipeline: str | None
+    delimiter: str | None = None
 
     def __post_init__(self) -> None:
         if bool(self.conllu) == (self.text is not None):
             raise UsageError("give either --conllu FILE (repeatable) or --text FILE")
         if self.pipeline is not None and self.text is None:
             raise UsageError("--pipeline parses --text, which is missing; CoNLL-U files are already parsed")
+        if self.delimiter is not None and self.text is None:
+            raise UsageError("--delimiter is for --text, which is missing")
         for path in (*self.conllu, *([self.text] if self.text else [])):
             if not path.is_file():
                 raise UsageError(f"there is no file {path}")
@@ -50,7 +55,9 @@ class Corpus:
         from whichtoken.heads import parse_texts, read_conllu
         from whichtoken.heads.spacy import PIPELINE
 
-        return read_conllu(*self.conllu) if self.text is None else parse_texts(self.text, self.pipeline or PIPELINE)
+        if self.text is None:
+            return read_conllu(*self.conllu)
+        return parse_texts(DataFile(self.text, delimiter=self.delimiter), self.pipeline or PIPELINE)
 
 
 def rule_settings(words: Sequence[str]) -> dict[str, object]:
@@ -91,11 +98,12 @@ def heads_build(
         str | None,
         typer.Option("--pipeline", help="spaCy pipeline for --text; default: en_core_web_sm."),
     ] = None,
+    delimiter: Delimiter = None,
     model: Model = None,
     trust: Trust = False,
     settings: RuleSettings = None,
 ) -> None:
-    corpus, rule = Corpus(conllu or [], text, pipeline), rule_settings(settings or [])
+    corpus, rule = Corpus(conllu or [], text, pipeline, delimiter), rule_settings(settings or [])
     check_writable(out)
     sentences = corpus.sentences()
     subject = open_subject(model, trust=trust)

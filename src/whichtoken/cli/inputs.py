@@ -3,15 +3,17 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from whichtoken.boundary import while_reading
-from whichtoken.data.examples import check_texts, read_examples
+from whichtoken.cli.rows import BadRows, RowOptions
+from whichtoken.data.examples import Columns, TextExample, check_texts, read_rows
 from whichtoken.data.files import decode_lines
+from whichtoken.data.sources import BadRow
 from whichtoken.decode import check_plain
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UsageError
 
@@ -48,14 +50,20 @@ class TypedInputs:
     images: Sequence[Path] = ()
     question: str | None = None
     context: str | None = None
+    rows: RowOptions = field(default_factory=RowOptions)
+    bad: BadRows = field(default_factory=BadRows)
 
     def gather(self) -> CommandInputs:
         """Return inputs of one kind, all checked before any work."""
+        if self.file is None and self.rows.given:
+            raise UsageError(f"{', '.join(self.rows.given)}: this is about the rows of --file, which is missing")
         texts = [*self.texts, *([self.pair] if self.pair is not None else []), *self.columns]
         if self.question is not None or self.context is not None:
             return gather_question(self.question, self.context, [*texts, self.file, *self.images])
         if self.images:
             return gather_images(self.images, [*texts, self.file])
+        if self.file is not None and not self.texts and self.pair is None:
+            return _gather_file(self.file, self.columns, self.rows, self.bad)
         return gather(self.texts, self.pair, self.file, self.columns)
 
 
@@ -103,7 +111,7 @@ def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: S
     if pair is not None and (file is not None or len(texts) != 1):
         raise UsageError("--pair is the second text of one pair: give one TEXT; for many pairs, use --file")
     if file is not None:
-        return _gather_file(file, columns)
+        return _gather_file(file, columns, RowOptions(), BadRows())
     if "-" in texts and len(texts) > 1:
         raise UsageError("- stands for all of standard input; give it alone, or give texts")
     if list(texts) == ["-"]:
@@ -119,19 +127,26 @@ def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: S
     return CommandInputs(lambda: iter(checked), len(checked), lambda i: f"{where} {i + 1}")
 
 
-def _gather_file(file: Path, columns: Sequence[str]) -> CommandInputs:
-    def read() -> Iterator[tuple[str, ...]]:
-        for example in read_examples(file, columns=list(columns) or None):
-            yield check_texts(example.texts, example.where)
+def _gather_file(file: Path, columns: Sequence[str], rows: RowOptions, bad: BadRows) -> CommandInputs:
+    source = rows.open(file, bad)
+    names = Columns(tuple(columns) or None, rows.label, rows.id, rows.keep)
+
+    def read() -> Iterator[TextExample]:
+        for example in read_rows(source, names):
+            try:
+                check_texts(example.texts, example.where)
+            except BadInput as error:
+                bad(BadRow(example.row, example.where, error, list(example.texts)))
+            else:
+                yield example
 
     count = sum(1 for _ in read())
+    if not count and bad.found:
+        first = next(iter(bad.found.values()))
+        raise BadInput(f"none of the {len(bad)} rows of {file} can be used; the first is {first.error}")
     if not count:
         raise BadInput(f"{file} has no texts")
-
-    def where(index: int) -> str:
-        return next(islice(read_examples(file, columns=list(columns) or None), index, None)).where
-
-    return CommandInputs(read, count, where, files=[file])
+    return CommandInputs(read, count, lambda index: next(islice(read(), index, None)).where, files=[file])
 
 
 def _standard_input() -> Iterator[str]:
@@ -179,6 +194,18 @@ def build_methods(names: str, words: Sequence[str]) -> list[Any]:
         parse(name, **{key: value for key, value in settings.items() if key in built.settings})
         for name, built in plain.items()
     ]
+
+
+def parse_targets(targets: str | None, target: str | None, against: str | None) -> Any:
+    """Return "all", or the labels separated by commas; None without the option."""
+    if targets is None:
+        return None
+    if target is not None or against is not None:
+        raise UsageError("--targets cannot be combined with --target or --against; give one of them")
+    labels = [label.strip() for label in targets.split(",") if label.strip()]
+    if not labels:
+        raise BadSetting("--targets", targets, "all, or labels separated by commas")
+    return "all" if labels == ["all"] else labels
 
 
 def resolve_target(target: str | None, against: str | None) -> Any:

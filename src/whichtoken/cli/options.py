@@ -44,6 +44,10 @@ Target = Annotated[
     str | None,
     typer.Option("--target", help="Label (name or index) or answer to explain; default: the predicted one."),
 ]
+Targets = Annotated[
+    str | None,
+    typer.Option("--targets", help="Explain several labels, each on its own: comma-separated, or all."),
+]
 Against = Annotated[
     str | None,
     typer.Option("--against", help="With --target: explain why that label and not this one."),

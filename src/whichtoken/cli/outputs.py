@@ -1,6 +1,5 @@
-"""Write results as terminal output, JSON, JSON lines, HTML, LaTeX or a figure, to standard output or a file."""
+"""Write results in any format to standard output or a file."""
 
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,16 +13,18 @@ from typing import IO, Any
 from rich.console import Console
 
 from whichtoken.atomic_write import check_writable, open_whole, write_whole
-from whichtoken.boundary import read_text, while_reading
-from whichtoken.decode import parse_json
-from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
+from whichtoken.errors import BadSetting, UsageError, WhichTokenError
+from whichtoken.flat import WORDS, check_parquet, word_rows, write_csv, write_parquet
 from whichtoken.records import Attribution
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
+from whichtoken.results import write_json
 
-FORMATS = ("terminal", "json", "jsonl", "html", "latex", "figure")
+FORMATS = ("terminal", "json", "jsonl", "csv", "parquet", "html", "latex", "figure")
 ENDINGS = {
     ".json": "json",
     ".jsonl": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
     ".html": "html",
     ".htm": "html",
     ".tex": "latex",
@@ -58,6 +59,10 @@ class Sink:
             raise UsageError(f"a figure shows one text, but there are {self.n_texts}; choose one, or another format")
         if self.kind == "latex" and self.n_images:
             raise UsageError("LaTeX shows words only; for images, write a figure (--out NAME.pdf) and include it")
+        if self.kind == "parquet":
+            check_parquet()
+            if self.out is None:
+                raise UsageError("parquet is not text, so it needs a file: --out NAME.parquet")
         if self.out is not None:
             check_writable(self.out)
 
@@ -150,14 +155,15 @@ def _json_lines(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
 
 
 def _json(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
-    """Write a JSON list of attributions, each readable by Attribution.from_json."""
-    file.write(b"[")
-    between = b"\n"
-    for result in results:
-        for attribution in result.values():
-            file.write(between + attribution.to_json().encode())
-            between = b",\n"
-    file.write(b"\n]\n")
+    write_json(results, file)
+
+
+def _csv(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
+    write_csv(word_rows(results, sink.look.level), None, file)
+
+
+def _parquet(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
+    write_parquet(word_rows(results, sink.look.level), None, file, WORDS)
 
 
 def _html(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
@@ -194,21 +200,9 @@ _WRITERS: Mapping[str, Callable[[Iterable[Result], Sink, Any], None]] = {
     "terminal": _terminal,
     "json": _json,
     "jsonl": _json_lines,
+    "csv": _csv,
+    "parquet": _parquet,
     "html": _html,
     "latex": _latex,
     "figure": _figure,
 }
-
-
-def read_results(path: Path) -> list[Attribution]:
-    """Read the json or jsonl output of `explain` or `compare`."""
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
-    text = read_text(path)
-    with while_reading(path):
-        lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
-        records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
-        if not records:
-            raise BadArtifact(f"{path} has no results")
-        attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
-        return [Attribution.from_json(json.dumps(record)) for record in attributions]

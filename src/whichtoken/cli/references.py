@@ -11,7 +11,9 @@ import typer
 import whichtoken
 from whichtoken.cli.inputs import parse_settings
 from whichtoken.cli.options import DEBUG, Columns, Model, Trust
+from whichtoken.cli.rows import Delimiter, InputFormat, OnBadRowOption, RowOptions, failed_file
 from whichtoken.cli.subject import open_subject, say
+from whichtoken.data.sources import DataFile
 from whichtoken.errors import UnknownName
 from whichtoken.render.rows import visible
 
@@ -37,12 +39,19 @@ def references_build(
     trust: Trust = False,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
+    delimiter: Delimiter = None,
+    input_format: InputFormat = None,
+    on_bad_row: OnBadRowOption = "error",
     settings: RecipeSettings = None,
 ) -> None:
+    rows = RowOptions(delimiter, input_format, on_bad_row)
+    bad = rows.collector()
+    source = rows.open(texts, bad)
     subject = open_subject(model, trust=trust)
-    library = _build_library(subject, texts, out, _Building(column, label, settings or []))
+    library = _build_library(subject, source, out, _Building(column, label, settings or []))
     _say_summary(library.summary())
     say(f"written to {out}; use it with --references {out}")
+    bad.report(failed_file(out))
 
 
 @references_app.command("show", epilog=DEBUG, help="Describe a reference library.")
@@ -64,7 +73,7 @@ class _Building:
     settings: Sequence[str]
 
 
-def _build_library(subject: "Subject", source: Path, out: Path, options: _Building) -> "ReferenceLibrary":
+def _build_library(subject: "Subject", source: DataFile, out: Path, options: _Building) -> "ReferenceLibrary":
     from whichtoken.references import Recipe, build
 
     settings = parse_settings(options.settings)

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
-from whichtoken.cli.outputs import read_results, sink_of, write_results
+from whichtoken.cli.outputs import sink_of, write_results
 from whichtoken.cli.subject import say_written
+from whichtoken.results import read_results
 
 
 def show(

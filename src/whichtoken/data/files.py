@@ -6,10 +6,14 @@ Nothing is guessed: a quote that is never closed, two columns of one name, or a 
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from whichtoken.boundary import while_reading
+from whichtoken.data.sources import DELIMITERS, KINDS, BadRow, DataFile
 from whichtoken.errors import BadInput, UsageError
 
 LONGEST = 10_000_000  # characters of a line, and of a cell of several lines
@@ -18,25 +22,34 @@ PARQUET_BUFFER = 2**20  # bytes of a column that are read at once, however large
 
 Row = tuple[int, Mapping[str, Any]]
 Record = tuple[int, list[str]]  # the cells of a row, and its first line
+Choose = Callable[[Sequence[str]], Sequence[str]]  # which columns of a file are read
 
-_PLAIN_CELL = re.compile(r"[^,\r\n]*")
+SAMPLED = 30  # rows from which the delimiter of a csv file is found
+
 _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate, alone or in a pair
 
 
-def read_file_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file, each with its line or row number; BadInput names the file and the line."""
-    readers: dict[str, Callable[[Path], Iterator[Row]]] = {
-        ".csv": lambda path: _name_cells(_split_csv(read_lines(path, newline=""), str(path)), str(path)),
-        ".tsv": lambda path: _name_cells(_split_tsv(read_lines(path, newline="")), str(path)),
-        ".jsonl": _read_json_lines,
-        ".parquet": _read_parquet,
-        ".txt": _read_texts,
+def read_file_rows(source: Path | DataFile, choose: Choose | None = None) -> Iterator[Row]:
+    """Yield the rows of a file, each with its line or row number; BadInput names the file and the line.
+
+    `choose` selects columns of a parquet file, so that others need not be readable; other files are read whole.
+    """
+    file = source if isinstance(source, DataFile) else DataFile(source)
+    kind = file.kind_of_rows
+    if kind is None:
+        known = ", ".join(f".{name}" for name in KINDS)
+        hint = "on the command line, --input-format names it"
+        raise BadInput(f"{file}: cannot tell what kind of file it is; known extensions are {known}; {hint}")
+    readers: dict[str, Callable[[], Iterator[Row]]] = {
+        "csv": lambda: _read_csv(file),
+        "tsv": lambda: _name_cells(_split_tsv(read_lines(file.path, "", str(file))), file),
+        "jsonl": lambda: _read_json_lines(file),
+        "parquet": lambda: _read_parquet(file, choose),
+        "txt": lambda: _read_texts(file),
     }
-    if path.suffix.lower() not in readers:
-        raise BadInput(f"{path}: cannot tell what kind of file it is; known extensions are {', '.join(readers)}")
-    with while_reading(path, BadInput):
-        check_file(path)
-        yield from readers[path.suffix.lower()](path)
+    with while_reading(file, BadInput):
+        check_file(file.path)
+        yield from readers[kind]()
 
 
 def check_file(path: Path) -> None:
@@ -49,10 +62,10 @@ def check_file(path: Path) -> None:
         raise BadInput(f"there is no file {path}")
 
 
-def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, newline: str | None = None, name: str = "") -> Iterator[tuple[int, str]]:
     """Yield the lines of a UTF-8 file, numbered from 1; `newline` as in `open`. BadInput names an invalid line."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline=newline) as lines:
-        yield from enumerate(decode_lines(lines, str(path)), 1)
+        yield from enumerate(decode_lines(lines, name or str(path)), 1)
 
 
 def decode_lines(lines: TextIO, name: str) -> Iterator[str]:
@@ -92,17 +105,76 @@ def _check_names(names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _name_cells(records: Iterator[Record], name: str) -> Iterator[Row]:
+def _name_cells(records: Iterator[Record], file: DataFile) -> Iterator[Row]:
     """Yield rows by column name; the first record has the names."""
     first_line, header = next(records, (1, []))
-    with while_reading(f"{name}, line {first_line}", BadInput):
+    with while_reading(f"{file}, line {first_line}", BadInput):
         _check_names(header)
     for number, cells in records:
-        if len(cells) != len(header):
-            raise BadInput(
-                f"{name}, line {number}: expected {len(header)} columns, as in the header, found {len(cells)}"
-            )
-        yield number, dict(zip(header, cells, strict=True))
+        if len(cells) == len(header):
+            yield number, dict(zip(header, cells, strict=True))
+            continue
+        where = f"{file}, line {number}"
+        error = BadInput(f"{where}: expected {len(header)} columns, as in the header, found {len(cells)}")
+        file.on_bad_row(BadRow(number, where, error, cells))
+
+
+def _read_csv(file: DataFile) -> Iterator[Row]:
+    delimiter = file.delimiter or find_delimiter(file)
+    return _name_cells(_split_csv(read_lines(file.path, "", str(file)), str(file), delimiter), file)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The first rows of a file, split by one delimiter."""
+
+    n_columns: int  # of the header; 0 if it cannot be split
+    n_rows: int
+    n_fitting: int  # rows with as many cells as the header
+    whole: bool  # no error ended the sample
+
+    @property
+    def fits(self) -> bool:
+        return self.n_columns > 1 and self.whole and 2 * self.n_fitting > self.n_rows
+
+
+def find_delimiter(file: DataFile) -> str:
+    """Return the delimiter that splits the header and most of the first rows into as many cells, outside quotes.
+
+    A header without any of the known delimiters is one column. BadInput if several fit.
+    """
+    headers = {delimiter: _split_sample(file, delimiter, 0) for delimiter in DELIMITERS}
+    possible = [delimiter for delimiter, header in headers.items() if header.n_columns > 1]
+    if len(possible) < 1 or possible == [","]:
+        return ","
+    splits = {delimiter: _split_sample(file, delimiter, SAMPLED) for delimiter in possible}
+    fitting = [delimiter for delimiter, split in splits.items() if split.fits]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:  # the rows decide nothing: they are damaged, or there are none
+        likely = [delimiter for delimiter, split in splits.items() if split.n_fitting or not split.n_rows]
+        if len(likely) <= 1 or not any(split.n_rows for split in splits.values()):
+            return likely[0] if likely else ","
+        fitting = likely
+    names = " and ".join(DELIMITERS[delimiter] for delimiter in fitting)
+    raise BadInput(
+        f"{file}: its columns could be separated by {names}; choose one: --delimiter {DELIMITERS[fitting[0]]} "
+        f"(in Python: delimiter={fitting[0]!r})"
+    )
+
+
+def _split_sample(file: DataFile, delimiter: str, n_rows: int) -> _Split:
+    """Split the header and the first `n_rows` rows."""
+    counts, whole = list[int](), True
+    try:
+        records = _split_csv(read_lines(file.path, "", str(file)), str(file), delimiter)
+        for _, cells in islice(records, 1 + n_rows):
+            counts.append(len(cells))
+    except BadInput:  # as is usual with the wrong delimiter; with the right one, reading says what is wrong
+        whole = False
+    if not counts:
+        return _Split(0, 0, 0, whole)
+    return _Split(counts[0], len(counts) - 1, counts[1:].count(counts[0]), whole)
 
 
 def _split_tsv(lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
@@ -112,34 +184,40 @@ def _split_tsv(lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
             yield number, content.split("\t")
 
 
-def _split_csv(lines: Iterator[tuple[int, str]], name: str) -> Iterator[Record]:
-    """Split lines at commas outside quotes. Empty lines are skipped.
+def _split_csv(lines: Iterator[tuple[int, str]], name: str, delimiter: str = ",") -> Iterator[Record]:
+    """Split lines at delimiters outside quotes. Empty lines are skipped.
 
     The `csv` module has one limit of the length of a cell for the whole process, and does not say where a quote that is
     never closed was opened.
     """
     for number, line in lines:
         if '"' in line:
-            yield number, _split_quoted(number, line, lines, name)
+            yield number, _split_quoted((number, line), lines, name, delimiter)
         elif content := line.rstrip("\r\n"):
-            yield number, content.split(",")
+            yield number, content.split(delimiter)
 
 
-def _split_quoted(number: int, line: str, lines: Iterator[tuple[int, str]], name: str) -> list[str]:
+@cache
+def _plain_cell(delimiter: str) -> re.Pattern[str]:
+    return re.compile(rf"[^{re.escape(delimiter)}\r\n]*")
+
+
+def _split_quoted(first: tuple[int, str], lines: Iterator[tuple[int, str]], name: str, delimiter: str) -> list[str]:
     """Return the cells of one record, which may continue on the next lines."""
-    cells, at = list[str](), 0
+    (number, line), cells, at, plain = first, list[str](), 0, _plain_cell(delimiter)
     while True:
         if line.startswith('"', at):
             cell, number, line, at = _read_quoted(number, line, at + 1, lines, name)
-            if line[at : at + 1] not in (",", "\r", "\n", ""):
+            if line[at : at + 1] not in (delimiter, "\r", "\n", ""):
+                expected = f"a {DELIMITERS.get(delimiter, repr(delimiter))} or the end of the line"
                 raise BadInput(
-                    f"{name}, line {number}: {line[at : at + 20]!r} follows a closing quote; expected a comma or the "
-                    "end of the line; write a quote inside a quoted text twice"
+                    f"{name}, line {number}: {line[at : at + 20]!r} follows a closing quote; expected {expected}; "
+                    "write a quote inside a quoted text twice"
                 )
         else:
-            cell = line[at : (at := _PLAIN_CELL.match(line, at).end())]  # type: ignore[union-attr]  # may be empty
+            cell = line[at : (at := plain.match(line, at).end())]  # type: ignore[union-attr]  # may be empty
         cells.append(cell)
-        if not line.startswith(",", at):
+        if not line.startswith(delimiter, at):
             return cells
         at += 1
 
@@ -169,10 +247,17 @@ def _read_quoted(
             return "".join(pieces), number, line, end + 1
 
 
-def _read_json_lines(path: Path) -> Iterator[Row]:
-    for number, line in read_lines(path):
-        if line.strip():
-            yield number, _parse_json_row(line, f"{path}, line {number}")
+def _read_json_lines(file: DataFile) -> Iterator[Row]:
+    for number, line in read_lines(file.path, name=str(file)):
+        if not line.strip():
+            continue
+        where = f"{file}, line {number}"
+        try:
+            row = _parse_json_row(line, where)
+        except BadInput as error:
+            file.on_bad_row(BadRow(number, where, error, line.rstrip("\r\n")))
+        else:
+            yield number, row
 
 
 def _parse_json_row(line: str, where: str) -> Mapping[str, Any]:
@@ -187,23 +272,25 @@ def _parse_json_row(line: str, where: str) -> Mapping[str, Any]:
         return row
 
 
-def _read_texts(path: Path) -> Iterator[Row]:
+def _read_texts(file: DataFile) -> Iterator[Row]:
     """Yield the text of each line; empty lines are skipped."""
-    for number, line in read_lines(path):
+    for number, line in read_lines(file.path, name=str(file)):
         if line.strip():
             yield number, {"text": line.strip()}
 
 
-def _read_parquet(path: Path) -> Iterator[Row]:
+def _read_parquet(file: DataFile, choose: Choose | None) -> Iterator[Row]:
     try:
         from pyarrow import parquet
     except ImportError as error:
         raise UsageError("reading parquet needs pyarrow: pip install 'whichtoken[parquet]'") from error
     number = 0
-    with parquet.ParquetFile(path, buffer_size=PARQUET_BUFFER, pre_buffer=False) as file:
-        _check_names(file.schema_arrow.names)
-        for batch in file.iter_batches(ROWS_AT_ONCE, use_threads=False):
-            with while_reading(f"{path}, rows {number} to {number + batch.num_rows - 1}", BadInput):
+    with parquet.ParquetFile(file.path, buffer_size=PARQUET_BUFFER, pre_buffer=False) as opened:
+        names = opened.schema_arrow.names
+        _check_names(names)
+        chosen = None if choose is None else list(choose(names))
+        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=chosen, use_threads=False):
+            with while_reading(f"{file}, rows {number} to {number + batch.num_rows - 1}", BadInput):
                 rows = batch.to_pylist()
             yield from enumerate(rows, number)
             number += len(rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 from whichtoken.boundary import while_reading
 from whichtoken.data.files import check_file, check_unicode
+from whichtoken.data.sources import BadRow, DataFile, as_file
 from whichtoken.errors import BadInput
 
 
@@ -38,18 +39,19 @@ class Question:
         return self.question, self.context
 
 
-def read_squad(path: str | Path) -> list[Question]:
+def read_squad(path: str | Path | DataFile) -> list[Question]:
     """Read questions from JSON: articles with paragraphs (SQuAD v1 and v2), or a list of rows.
 
     A row has a question, a context, and answers as in Hugging Face datasets, or one answer as a string.
     """
     with while_reading(path, BadInput):
-        path = Path(path).expanduser()
-        check_file(path)
-        return _parse_questions(path.read_text(encoding="utf-8-sig"), path)
+        file = as_file(path)
+        assert file is not None, "a path or a file"
+        check_file(file.path)
+        return _parse_questions(file.path.read_text(encoding="utf-8-sig"), file)
 
 
-def _parse_questions(text: str, path: Path) -> list[Question]:
+def _parse_questions(text: str, path: DataFile) -> list[Question]:
     try:
         parsed = json.loads(text)
     except json.JSONDecodeError as error:
@@ -60,13 +62,19 @@ def _parse_questions(text: str, path: Path) -> list[Question]:
         raise BadInput(
             f"{path} contains a {type(parsed).__name__}; expected SQuAD's format ('data'), or a list of rows"
         )
-    questions = [_parse_question(row, f"{path}, question {number}", number) for number, row in enumerate(rows)]
+    questions = []
+    for number, row in enumerate(rows):
+        where = f"{path}, question {number}"
+        try:
+            questions.append(_parse_question(row, where, number))
+        except BadInput as error:
+            path.on_bad_row(BadRow(number, where, error, row))
     if not questions:
         raise BadInput(f"{path} contains no questions")
     return questions
 
 
-def _paragraph_rows(articles: Any, path: Path) -> list[Mapping[str, Any]]:
+def _paragraph_rows(articles: Any, path: DataFile) -> list[Mapping[str, Any]]:
     try:
         return [
             {**question, "context": paragraph["context"]}

@@ -21,6 +21,7 @@ from whichtoken.core.objectives import anything
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Needs, Site, View
 from whichtoken.data.examples import BUFFER, TextExample, count_examples, read_examples, shuffle
+from whichtoken.data.sources import BadRow, OnBadRow, handler_of, refuse
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import batches, window_row
@@ -32,7 +33,7 @@ from whichtoken.references.packing import Packed, pack
 from whichtoken.references.recipe import PRESETS, Recipe
 from whichtoken.references.store import check_folder, read, save
 from whichtoken.settings import make_settings
-from whichtoken.targets import label_index
+from whichtoken.targets import clean_gold, label_index
 from whichtoken.tasks import Task, task_for
 
 TEXTS_AT_ONCE = 256
@@ -64,7 +65,8 @@ def build(
     if out is not None:
         check_folder(out)
     examples = read_examples(texts, labels, columns)
-    library = _build_library(subject.with_twin(), recipe, examples, count_examples(texts))
+    corpus = _Corpus(examples, count_examples(texts), handler_of(texts))
+    library = _build_library(subject.with_twin(), recipe, corpus)
     if empty := [label for label, kept in zip(library.labels, library.references, strict=True) if not kept]:
         warnings.warn(f"no references for {', '.join(empty)}: nothing can be explained for that class", stacklevel=2)
     if out is not None:
@@ -101,17 +103,22 @@ def _build_from_texts(subject: Subject, texts: Sequence[Any]) -> ReferenceLibrar
     recipe = Recipe(
         scan="all", n=max(1, len(texts)), min_tokens=1, layers="all", dtype="float64" if wide else "float32"
     )
-    return _build_library(subject, recipe, read_examples(texts), len(texts))
+    return _build_library(subject, recipe, _Corpus(read_examples(texts), len(texts)))
 
 
-def _build_library(
-    subject: Subject, recipe: Recipe, examples: Iterable[TextExample], count: int | None
-) -> ReferenceLibrary:
+@dataclass(frozen=True)
+class _Corpus:
+    examples: Iterable[TextExample]
+    count: int | None
+    on_bad_row: OnBadRow = refuse
+
+
+def _build_library(subject: Subject, recipe: Recipe, corpus: _Corpus) -> ReferenceLibrary:
     labels, task = range(len(subject.labels)), task_for(subject)
     sources = 1 if recipe.rule in ("random", "same-class") else max(1, len(labels) - 1)
     scan_recipe = replace(recipe, rule=task.reference_rule(recipe.rule))  # type: ignore[arg-type]  # a str
     shelves = [Shelf(label, scan_recipe, sources) for label in labels]
-    counts = _scan(task, recipe, shelves, _Corpus(examples, count))
+    counts = _scan(task, recipe, shelves, corpus)
     selected = [shelf.choose() for shelf in shelves]
     _check_labels(subject, counts)
     if not any(selected):
@@ -134,12 +141,6 @@ def _build_library(
     )
 
 
-@dataclass(frozen=True)
-class _Corpus:
-    examples: Iterable[TextExample]
-    count: int | None
-
-
 def _scan(task: Task, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus) -> dict[str, int]:
     """Offer every text to every class until the recipe's `scan` stops; return the counts."""
     subject = task.subject
@@ -159,7 +160,11 @@ def _scan(task: Task, recipe: Recipe, shelves: Sequence[Shelf], corpus: _Corpus)
                     continue
                 if not checked:  # fail now rather than after the scan
                     checked = bool(_capture_states(subject, recipe, {candidate.number: candidate.row}))
-                correct = _is_correct(subject, example, candidate) if recipe.correct_only else None
+                try:
+                    correct = _is_correct(subject, example, candidate) if recipe.correct_only else None
+                except BadInput as error:
+                    corpus.on_bad_row(BadRow(example.row, example.where, error, list(example.texts)))
+                    continue
                 counts["n_labelled"] += correct is not None
                 if correct is False:
                     counts["n_wrong"] += 1
@@ -184,14 +189,8 @@ def _is_done(recipe: Recipe, shelves: Sequence[Shelf], n_scanned: int) -> bool:
 
 def _is_correct(subject: Subject, example: TextExample, candidate: Candidate) -> bool | None:
     """Return whether the model classifies a text correctly; None if its label is unknown, as in a test set (-1)."""
-    label: Any = example.label
-    if isinstance(label, str):
-        label = label.strip()
-        if label not in subject.labels and label.removeprefix("-").isdecimal() and len(label) < 10:
-            label = int(label)
-    if isinstance(label, bool) or (isinstance(label, float) and label.is_integer()):
-        label = int(label)
-    if label is None or label in ("", -1):
+    label = clean_gold(example.label, subject.labels)
+    if label is None:
         return None
     if len(subject.labels) == 1 and label in (0, 1):
         return bool(label) == (candidate.probabilities[0] >= 0.5)

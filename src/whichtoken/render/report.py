@@ -34,6 +34,13 @@ def to_report(table: BenchTable, path: str | Path | None = None) -> str:
     return source
 
 
+def fragment(table: BenchTable) -> str:
+    """Return HTML for a notebook cell."""
+    template = environment().get_template("bench_fragment.html")
+    entries, style = bench_table.entries(table), read_template("bench_fragment.css")
+    return str(template.render(table=table, text=bench_table, entries=entries, style=style))
+
+
 def _curves(table: BenchTable) -> str:
     """Return the curves as a base64 PNG, or ""; the content security policy would block the styles in an SVG."""
     if not table.trends or find_spec("matplotlib") is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,24 @@ def print_each(console: Console, results: Iterable[Results], look: Look) -> None
             readings.add(panel.reading)
     if readings:
         console.print(legend_view(console, tuned, effects_of(readings)))
+
+
+def show_results(results: Iterable[Results]) -> None:
+    """Print results, or display them in a notebook."""
+    console = Console()
+    if console.is_jupyter:
+        import_module("IPython.display").display(results)
+    else:
+        print_each(console, results, Look())
+
+
+def show_table(table: BenchTable) -> None:
+    """Print a benchmark table, or display it in a notebook."""
+    console = Console()
+    if console.is_jupyter:
+        import_module("IPython.display").display(table)
+    else:
+        console.print(bench_view(table, console.width))
 
 
 def panel_view(panel: Panel, numbers: bool) -> RenderableType:

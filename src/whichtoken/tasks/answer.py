@@ -8,7 +8,6 @@ separately, each read out at its own token, and the two maps are added (`Span.pa
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -18,7 +17,8 @@ from torch import Tensor
 from whichtoken.core.objectives import Objective, probability_of
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.rows import Row
-from whichtoken.data.examples import check_texts, read_examples
+from whichtoken.data.examples import TextExample, check_texts, read_examples
+from whichtoken.data.sources import as_file
 from whichtoken.data.squad import Question, read_squad
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, batches, window_row
@@ -219,16 +219,19 @@ class QuestionAnswering(Task):
 
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         """Read a SQuAD file or a list of Question; or, without answers, pairs or a file of pairs."""
-        squad = isinstance(source, str | Path) and Path(source).suffix.lower() == ".json"
-        if isinstance(source, str | Path) and not squad:
-            yield from (BenchInput(pair.texts, (), pair.where) for pair in read_examples(source, None, columns))
+        file = as_file(source)
+        if file is not None and file.path.suffix.lower() != ".json":
+            for pair in read_examples(file, None, columns):
+                yield BenchInput(pair.texts, (), pair.where, row=pair.row)
             return
-        questions = read_squad(source) if squad else source
+        questions = source if file is None else read_squad(file)
         if not isinstance(questions, Iterable):
             raise BadInput(f"questions is {questions!r:.60}; expected a file in SQuAD format, or a list of Question")
         for number, item in enumerate(questions):
             if isinstance(item, Question):
                 yield BenchInput(item.texts, item.answers, item.where or f"question {number}", item.id)
+            elif isinstance(item, TextExample):
+                yield BenchInput(item.texts, (), item.where or f"question {number}")
             elif isinstance(item, tuple) and len(item) == 2:
                 yield BenchInput(item, (), f"question {number}")
             else:

@@ -14,7 +14,7 @@ from whichtoken.data.examples import read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, batches, window_row
 from whichtoken.records import Attribution, Prediction, Reading
-from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, label_index, label_of
+from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, clean_gold, label_index, label_of
 from whichtoken.tasks import texts
 from whichtoken.tasks.task import (
     BenchInput,
@@ -62,6 +62,9 @@ class Classification(Task):
 
     def reading(self) -> Reading:
         return reading_of(self.subject)
+
+    def gold_name(self, label: Any) -> str | None:
+        return class_gold_name(self.subject, label)
 
     def check_long(self, long: str | None) -> None:
         texts.check_long(long)
@@ -130,7 +133,7 @@ class Classification(Task):
 
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         for example in read_examples(source, labels, columns):
-            yield BenchInput(example.texts, example.label, example.where)
+            yield BenchInput(example.texts, example.label, example.where, row=example.row)
 
     def reference_rule(self, rule: str) -> str:
         if self.reading() == "value":
@@ -183,6 +186,14 @@ def class_gold(subject: Subject, example: BenchInput) -> Gold:
     except UsageError as error:
         error.place, error.message = example.where or "an example", f": {error.message}"
         raise
+
+
+def class_gold_name(subject: Subject, label: Any) -> str | None:
+    """Return the model's name for a gold label; that of a model with a single output is a number."""
+    if len(subject.labels) == 1 or reading_of(subject) == "value":
+        return None if label is None else str(label)
+    cleaned = clean_gold(label, subject.labels)
+    return None if cleaned is None else subject.labels[label_index(cleaned, subject.labels)]
 
 
 def class_objective(subject: Subject, goals: Sequence[Any], logits: Tensor) -> ClassObjective:

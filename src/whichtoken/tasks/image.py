@@ -13,8 +13,8 @@ from whichtoken.core.objectives import ClassObjective
 from whichtoken.core.perturb import Fill, Perturbation
 from whichtoken.core.rows import Image
 from whichtoken.core.trace import Ask, Method
-from whichtoken.data.examples import read_images
-from whichtoken.errors import NotFinite, UsageError
+from whichtoken.data.examples import LABELS, ImageExample, read_images
+from whichtoken.errors import BadInput, NotFinite, UsageError
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.architectures import PREFIXES
 from whichtoken.models.images import Prepared, black, check_images, decode_png, encode_png, prepare, to_display
@@ -23,6 +23,7 @@ from whichtoken.targets import Class, Part, label_of
 from whichtoken.tasks.classify import (
     class_facts,
     class_gold,
+    class_gold_name,
     class_objective,
     class_target,
     objective_of,
@@ -68,6 +69,15 @@ class ImageClassification(Task):
 
     def inputs(self, inputs: object) -> Iterable[Any]:
         return check_images(inputs)
+
+    def parse_row(self, row: Mapping[str, Any], index: int) -> ImageExample:
+        if "image" not in row:
+            raise BadInput(f"row {index}: no column 'image'; the columns are {', '.join(map(str, row))}")
+        label = next((row[name] for name in LABELS if name in row), None)
+        return ImageExample(row["image"], label, f"row {index}", index)
+
+    def gold_name(self, label: Any) -> str | None:
+        return class_gold_name(self.subject, label)
 
     def can_run(self, method: Method) -> Reason | None:
         reasons = [Reason(why) for ask, why in TEXTS_ONLY.items() if ask in method.needs.asks]
@@ -157,7 +167,7 @@ class ImageClassification(Task):
     def examples(self, source: Any, labels: Any, columns: Sequence[str] | None) -> Iterator[BenchInput]:
         """Read a folder of image files, a file with a column `image`, or a list of images."""
         for example in read_images(source, labels, columns):
-            yield BenchInput(example.image, example.label, example.where)
+            yield BenchInput(example.image, example.label, example.where, row=example.row)
 
     def facts(self) -> list[tuple[str, str]]:
         subject = self.subject

@@ -16,6 +16,7 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Method
+from whichtoken.data.examples import Columns, ImageExample, TextExample, parse_mapping
 from whichtoken.errors import BadInput, BadSetting, UnknownName, UnsupportedModel, UsageError, WhichTokenError
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.quantised import FIX
@@ -87,6 +88,7 @@ class BenchInput:
     truth: Any = None  # the gold label or answers; None if unknown
     where: str = ""  # file and line, for error messages
     id: str = ""
+    row: int | None = None  # as in `TextExample`, if known
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,14 @@ class Task(Protocol):
         if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
             raise BadInput(f"inputs is {inputs!r:.40}; expected a list of strings, or of pairs of strings")
         return inputs
+
+    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample:
+        """Return the example of a row with named columns, such as a row of a Hugging Face dataset."""
+        return parse_mapping(row, Columns(), f"row {index}", index)
+
+    def gold_name(self, label: Any) -> str | None:
+        """Return a gold label as records show it; None if it is unknown, UsageError if it is not one of the model's."""
+        return None if label is None else str(label)
 
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""

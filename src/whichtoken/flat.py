@@ -1,0 +1,162 @@
+"""Results as flat rows, one per word, token or image patch, and as csv, parquet or a pandas frame. No torch."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import islice
+from typing import IO, Any
+
+from whichtoken.errors import BadInput, BadSetting, UsageError
+from whichtoken.records import Attribution
+
+# The columns of a table of words, with their types in a parquet file. Columns that were kept follow, as texts.
+WORDS = {
+    "result": "int64",  # number of the result, from 0: one for each input and target
+    "row": "int64",
+    "id": "string",
+    "gold": "string",
+    "label": "string",
+    "probability": "float64",
+    "value": "float64",
+    "predicted": "string",
+    "correct": "bool",
+    "method": "string",
+    "position": "int64",  # of the word, from 0
+    "text": "int64",  # 0, or 1 for the second text of a pair
+    "start": "int64",  # characters in that text
+    "end": "int64",
+    "word": "string",
+    "score": "float64",
+}
+AT_ONCE = 50_000  # rows of a parquet file that are written together
+
+Row = Mapping[str, Any]
+Result = Mapping[str, Attribution]
+
+
+def word_rows(results: Iterable[Result], level: str = "word") -> Iterator[dict[str, Any]]:
+    """Yield one row per word of each attribution, or per token; for images, always per patch."""
+    if level not in ("word", "token"):
+        raise BadSetting("level", level, "'word' or 'token'")
+    for number, result in enumerate(results):
+        for name, attribution in result.items():
+            shared = {"result": number, **_describe(attribution), "method": name}
+            kept = kept_columns(attribution)
+            for position, part in enumerate(_parts(attribution, level)):
+                yield {**shared, "position": position, **part, **kept}
+
+
+def _describe(record: Attribution) -> dict[str, Any]:
+    source, picture = record.source, record.picture
+    named = None if source is None else source.id
+    return {
+        "row": None if source is None else source.row,
+        "id": picture.source if named is None and picture is not None else named,
+        "gold": None if source is None else source.gold,
+        "label": record.label,
+        "probability": record.probability,
+        "value": record.value,
+        "predicted": None if record.predicted is None else record.predicted.label,
+        "correct": record.correct,
+    }
+
+
+def kept_columns(record: Attribution) -> dict[str, Any]:
+    """Return the kept columns of a record; one with the name of a column of ours is called kept_NAME."""
+    columns = {} if record.source is None else record.source.columns
+    return {f"kept_{name}" if name in WORDS else name: value for name, value in columns.items()}
+
+
+def _parts(record: Attribution, level: str) -> Iterator[dict[str, Any]]:
+    if record.picture is not None:
+        first = len(record.tokens) - record.picture.rows * record.picture.columns
+        for token, score in zip(record.tokens[first:], record.scores[first:], strict=True):
+            yield {"text": None, "start": None, "end": None, "word": token, "score": score}
+    elif level == "word":
+        for word in record.words():
+            start, end = word.span
+            yield {"text": word.sequence, "start": start, "end": end, "word": word.text, "score": word.score}
+    else:
+        for text, span, token, score in zip(record.sequences, record.spans, record.tokens, record.scores, strict=True):
+            place = {"start": None, "end": None} if span is None else {"start": span[0], "end": span[1]}
+            yield {"text": text, **place, "word": token, "score": score}
+
+
+def write_csv(rows: Iterable[Row], columns: Sequence[str] | None, file: IO[bytes]) -> None:
+    """Write rows as csv in UTF-8 as they arrive. `columns`: None for those of the first row."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    names, rest = _names_and_rows(rows, columns)
+    writer.writerow(names)
+    for row in rest:
+        writer.writerow([_cell(row[name]) for name in names])
+    text.flush()
+    text.detach()  # `file` is closed by its owner
+
+
+def write_parquet(
+    rows: Iterable[Row], columns: Sequence[str] | None, file: IO[bytes], types: Mapping[str, str]
+) -> None:
+    """Write rows as parquet, some thousands at a time. `types`: of the columns; others are texts."""
+    check_parquet()
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    names, rest = _names_and_rows(rows, columns)
+    schema = pa.schema([(name, types.get(name, "string")) for name in names])
+    texts = [name for name in names if name not in types]
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while group := list(islice(rest, AT_ONCE)):
+            plain = [{**row, **{name: _text(row[name]) for name in texts}} for row in group]
+            writer.write_table(pa.Table.from_pylist(plain, schema))
+
+
+def make_frame(rows: Iterable[Row], columns: Sequence[str], types: Mapping[str, str]) -> Any:
+    """Return a pandas frame; numbers and truth values that may be missing have pandas' nullable types."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise UsageError("a frame needs pandas: pip install 'whichtoken[frames]'") from error
+    frame = pd.DataFrame.from_records(list(rows), columns=list(columns))
+    nullable = {"int64": "Int64", "bool": "boolean"}
+    for name in (name for name in columns if types.get(name, "string") != "string"):
+        missing = types[name] in nullable and bool(frame[name].isna().any())
+        frame[name] = frame[name].astype(nullable[types[name]] if missing else types[name])
+    return frame
+
+
+def check_parquet() -> None:
+    """Raise UsageError if pyarrow is missing; called before any long work."""
+    if find_spec("pyarrow") is None:
+        raise UsageError("writing parquet needs pyarrow: pip install 'whichtoken[parquet]'")
+
+
+def _names_and_rows(rows: Iterable[Row], columns: Sequence[str] | None) -> tuple[list[str], Iterator[Row]]:
+    """Return the names of the columns, and the rows with all of them; BadInput if a row has a column of its own."""
+    rest = iter(rows)
+    first = [] if columns is not None else list(islice(rest, 1))
+    names = list(columns if columns is not None else first[0] if first else WORDS)
+
+    def checked() -> Iterator[Row]:
+        for group in (first, rest):
+            for row in group:
+                if other := [name for name in row if name not in names]:
+                    raise BadInput(
+                        f"a result has the columns {', '.join(other)}, and the first has not; keep the same columns"
+                    )
+                yield {name: row.get(name) for name in names}
+
+    return names, checked()
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as csv shows it: nothing for None, and true or false."""
+    return {None: "", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else _text(value)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
