@@ -40,6 +40,7 @@ LEVELS = [
     {"tasks"},
     {"references/candidates"},
     {"references/_build", "heads/_build"},
+    {"top_words"},
     {"_explain"},
     {"evaluate", "metrics/randomisation"},
     {"bench"},
