@@ -93,6 +93,7 @@ WITHOUT_TORCH = [
     "render.bench_table",
     "render.charts",
     "render.report",
+    "render.review",
     "plot",
     "cli.app",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken.cli import inputs
+from whichtoken.cli import inputs, review
 from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
     Against,
@@ -24,6 +24,7 @@ from whichtoken.cli.options import (
     References,
     Settings,
     Target,
+    Top,
     Trust,
     make_look,
 )
@@ -46,6 +47,7 @@ class Request:
     target: Any
     long: Any
     layers: bool
+    remove_top: int = 0
 
 
 def explain(
@@ -91,6 +93,7 @@ def explain(
     difference: Differences = False,
     numbers: Numbers = False,
     how: How = "bilinear",
+    top: Top = None,
     benchmark_folder: Annotated[
         Path | None, typer.Option("--benchmark", help="With --method auto: a folder written by bench --out.")
     ] = None,
@@ -100,6 +103,7 @@ def explain(
     inputs.check_against(against, items)
     sink = sink_of(form, out, make_look(level, difference, numbers, how), len(items) - items.n_images, items.n_images)
     inputs.check_not_overwritten(out, items)
+    review.check_top(top, sink)
     if method == "auto" and settings:
         raise UsageError(
             "-o changes a method, so the benchmark behind --method auto would not apply; name the method instead"
@@ -112,7 +116,8 @@ def explain(
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
     methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
     supported = keep_supported(subject, methods) if method in (None, "all") else methods
-    request = Request(supported, inputs.resolve_target(target, against), long, layers)
+    n_removed = review.choose_top(top, sink, subject, layers)
+    request = Request(supported, inputs.resolve_target(target, against), long, layers, n_removed)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
         say(f"{progress.finished} of {len(items)} explained, written to {out}")
@@ -132,7 +137,8 @@ def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -
         say(NO_HEADS)
     check_keyword(subject, items.keyword)
     try:
-        yield from explain_each(subject, items, request.methods, request.target, request.long, request.layers)
+        how = (request.methods, request.target, request.long, request.layers)
+        yield from explain_each(subject, items, *how, remove_top=request.remove_top)
     except WhichTokenError as error:
         if error.index is not None:
             error.place = items.where(error.index)

@@ -57,6 +57,14 @@ Settings = Annotated[
 ]
 Numbers = Annotated[bool, typer.Option("--numbers", help="Print scores next to the words, as shares of the strongest.")]
 Differences = Annotated[bool, typer.Option("--difference", help="Also show the first method minus each other method.")]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top",
+        min=0,
+        help="Measure the output without the strongest word, the two strongest, .. N; default: 3 on a review page.",
+    ),
+]
 How = Annotated[str, typer.Option("--how", help="For images: bilinear (smooth between patches) or patch.")]
 Columns = Annotated[
     list[str] | None,

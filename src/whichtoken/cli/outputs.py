@@ -18,6 +18,7 @@ from whichtoken.boundary import read_text, while_reading
 from whichtoken.decode import parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
 from whichtoken.records import Attribution
+from whichtoken.render.review import check_limit
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
 
 FORMATS = ("terminal", "json", "jsonl", "html", "latex", "figure")
@@ -58,8 +59,15 @@ class Sink:
             raise UsageError(f"a figure shows one text, but there are {self.n_texts}; choose one, or another format")
         if self.kind == "latex" and self.n_images:
             raise UsageError("LaTeX shows words only; for images, write a figure (--out NAME.pdf) and include it")
+        if self.kind == "html":
+            check_limit(self.n_texts)
         if self.out is not None:
             check_writable(self.out)
+
+    @property
+    def is_review(self) -> bool:
+        """Whether the output is a review page, if no layers are to be shown."""
+        return self.kind == "html" and self.n_texts > 1 and not self.n_images
 
 
 def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int, n_images: int = 0) -> Sink:
@@ -162,8 +170,11 @@ def _json(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
 
 def _html(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
     from whichtoken.render.html import page
+    from whichtoken.render.review import review_page
 
-    file.write(page(list(results), sink.look).encode())
+    shown = list(results)
+    layers = any(attribution.layers for result in shown for attribution in result.values())
+    file.write((review_page if sink.is_review and not layers else page)(shown, sink.look).encode())
 
 
 def _latex(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
