@@ -117,7 +117,7 @@ def explain(
     methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
     supported = keep_supported(subject, methods) if method in (None, "all") else methods
     n_removed = review.choose_top(top, sink, subject, layers)
-    request = Request(supported, inputs.resolve_target(target, against), long, layers, n_removed)
+    request = Request(supported, inputs.resolve_target(target, against), long, layers, remove_top=n_removed)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
         say(f"{progress.finished} of {len(items)} explained, written to {out}")
