@@ -265,7 +265,8 @@ function redraw() {
   const [method] = methods();
   const tuned = methods().some(({ tuned: is }) => is) ? " * tuned on the deletion curve, which flatters what removals of its words show." : "";
   find("about").textContent = methods().length > 1 ? tuned.trim() : `${method.about}.${tuned}`;
-  for (const card of feed.querySelectorAll("article")) fill([...cards].find(([, other]) => other === card)[0]);
+  shown.slice(0, feed.querySelectorAll("article").length).forEach(fill);
+  document.activeElement?.closest("article")?.scrollIntoView({ block: "nearest" }); // cards above may have grown
 }
 
 for (const id of ["sort", "predicted", "gold", "decision"]) used[id]?.addEventListener("change", update);
