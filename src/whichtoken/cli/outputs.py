@@ -18,7 +18,6 @@ from whichtoken.boundary import read_text, while_reading
 from whichtoken.decode import parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError, WhichTokenError
 from whichtoken.records import Attribution
-from whichtoken.render.review import check_limit
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
 
 FORMATS = ("terminal", "json", "jsonl", "html", "latex", "figure")
@@ -60,6 +59,8 @@ class Sink:
         if self.kind == "latex" and self.n_images:
             raise UsageError("LaTeX shows words only; for images, write a figure (--out NAME.pdf) and include it")
         if self.kind == "html":
+            from whichtoken.render.review import check_limit  # lists and help must not wait for it
+
             check_limit(self.n_texts)
         if self.out is not None:
             check_writable(self.out)

@@ -227,6 +227,7 @@ function moveWord(step) {
   const at = words.findIndex((word) => word.classList.contains("at"));
   const next = at < 0 ? (step > 0 ? 0 : words.length - 1) : Math.max(0, Math.min(words.length - 1, at + step));
   if (words.length) readOut(card, words[next]);
+  card.scrollIntoView({ block: "nearest" });
 }
 
 function nextMethod() {
