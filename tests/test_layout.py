@@ -41,6 +41,7 @@ LEVELS = [
     {"tasks"},
     {"references/candidates"},
     {"references/_build", "heads/_build"},
+    {"top_words"},
     {"_explain"},
     {"evaluate", "metrics/randomisation"},
     {"bench"},
@@ -96,6 +97,7 @@ WITHOUT_TORCH = [
     "render.bench_table",
     "render.charts",
     "render.report",
+    "render.review",
     "plot",
     "cli.app",
 ]

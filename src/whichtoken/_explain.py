@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from whichtoken import top_words
 from whichtoken.core.objectives import anything, probability_of
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
@@ -55,6 +56,7 @@ def explain(
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
     targets: Targets = None,
+    remove_top: int = 0,
 ) -> Results:
     """Return, for each input in order, the attribution of each method, as a list that shows and saves itself.
 
@@ -66,7 +68,9 @@ def explain(
     or `Contrast(a, b)`. `targets`: several of them, or "all" labels; the list then has one result for each input and
     target. `long`: texts over the model's limit are truncated ("truncate", the default; the result counts
     the truncated tokens), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
-    `layers`: include per-layer contributions, for methods that sum over layers.
+    `layers`: include per-layer contributions, for methods that sum over layers. `remove_top`: also measure what remains
+    of the output without the strongest word, the two strongest, up to this many (`Attribution.removals`); each step
+    evaluates an input once more for each method.
 
     For models that answer questions, give `question` and `context`: texts, or lists of the same length; or pairs as
     `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
@@ -81,7 +85,8 @@ def explain(
         raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
-    return Results(tuple(explain_each(subject, value, methods, target, long, layers, targets=targets)))
+    each = explain_each(subject, value, methods, target, long, layers, targets=targets, remove_top=remove_top)
+    return Results(tuple(each))
 
 
 def explain_each(
@@ -94,6 +99,7 @@ def explain_each(
     *,
     targets: Targets = None,
     on_bad_input: OnBadInput | None = None,
+    remove_top: int = 0,
 ) -> Iterator[dict[str, Attribution]]:
     """Yield the results of `explain` one by one; inputs are read as needed and may be endless.
 
@@ -101,6 +107,7 @@ def explain_each(
     and the error, and the input is skipped; without it, the error is raised.
     """
     job = plan(subject, methods, target, long, layers)
+    job = replace(job, remove_top=top_words.check_count(job.task, remove_top))
     if targets is not None:
         job = replace(job, targets=plan_targets(job.task, target, targets))
     return run(replace(job, on_bad_input=on_bad_input), job.task.inputs(inputs))
@@ -124,6 +131,7 @@ class Job:
     targets: tuple[Any, ...]  # each gives results of its own
     long: LongTexts | None
     layers: bool
+    remove_top: int = 0  # words, one after another; 0: no removals are measured
     cache: LogitCache | None = None  # shared with other calls about the same inputs
     on_bad_input: OnBadInput | None = None  # called for an input that cannot be explained; None: raise
 
@@ -207,7 +215,13 @@ def _explain_chunk(job: Job, bar: Any, chunk: Sequence[Any], first: int) -> list
         origin = {key: {**job.origin(key), "source": split[index - first][1]} for key in job.methods}
         for parts in (parts for by_input in scored for parts in _group_by_part(by_input.get(index, ()))):
             results.append({key: job.task.record(document, parts, key, origin[key]) for key in job.methods})
-    return results
+    return _measure_removals(job, results) if job.remove_top else results
+
+
+def _measure_removals(job: Job, results: Sequence[Mapping[str, Attribution]]) -> list[dict[str, Attribution]]:
+    records = [record for result in results for record in result.values()]
+    measured = iter(top_words.remove_top(job.task, records, job.remove_top))
+    return [{key: next(measured) for key in result} for result in results]
 
 
 def _group_by_part(pieces: Sequence[ScoredPiece]) -> list[list[ScoredPiece]]:

@@ -5,5 +5,17 @@ from whichtoken.render.figures import heads, layers, methods
 from whichtoken.render.html import to_html
 from whichtoken.render.latex import to_latex
 from whichtoken.render.report import to_report
+from whichtoken.render.review import to_review
 
-__all__ = ["agreement", "curves", "heads", "layers", "methods", "to_html", "to_latex", "to_report", "variants"]
+__all__ = [
+    "agreement",
+    "curves",
+    "heads",
+    "layers",
+    "methods",
+    "to_html",
+    "to_latex",
+    "to_report",
+    "to_review",
+    "variants",
+]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken.cli import inputs
+from whichtoken.cli import inputs, review
 from whichtoken.cli.completion import complete_methods_or_auto, one_of
 from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
@@ -27,6 +27,7 @@ from whichtoken.cli.options import (
     Settings,
     Target,
     Targets,
+    Top,
     Trust,
     make_look,
     single_value,
@@ -62,6 +63,7 @@ class Request:
     layers: bool
     targets: Any = None
     on_bad_input: Callable[[Any, WhichTokenError], None] | None = None
+    remove_top: int = 0
 
 
 def explain(
@@ -122,6 +124,7 @@ def explain(
     difference: Differences = False,
     numbers: Numbers = False,
     how: How = "bilinear",
+    top: Top = None,
     benchmark_folder: Annotated[
         Path | None, typer.Option("--benchmark", help="With --method auto: a folder written by bench --out.")
     ] = None,
@@ -136,6 +139,7 @@ def explain(
     sink = sink_of(form, out, make_look(level, difference, numbers, how), len(items) - items.n_images, items.n_images)
     inputs.check_not_overwritten(out, items)
     method = single_value("--method", methods)
+    review.check_top(top, sink)
     if method == "auto" and settings:
         raise UsageError(
             "-o changes a method, so the benchmark behind --method auto would not apply; name the method instead"
@@ -149,7 +153,8 @@ def explain(
     built = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
     supported = keep_supported(subject, built) if method in (None, "all") else built
     skip = bad.skip_input if bad.skip else None
-    request = Request(supported, inputs.resolve_target(target, against), long, layers, several, skip)
+    n_removed = review.choose_top(top, sink, subject, layers)
+    request = Request(supported, inputs.resolve_target(target, against), long, layers, several, skip, n_removed)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
         done = f"{progress.finished} of {len(items)} explained"
@@ -182,6 +187,7 @@ def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -
             request.layers,
             targets=request.targets,
             on_bad_input=request.on_bad_input,
+            remove_top=request.remove_top,
         )
     except WhichTokenError as error:
         if error.index is not None:

@@ -81,6 +81,14 @@ How = Annotated[
         autocompletion=one_of("bilinear", "patch"),
     ),
 ]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top",
+        min=0,
+        help="Measure the output without the strongest word, the two strongest, .. N; default: 3 on a review page.",
+    ),
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Column with the texts; repeat for pairs. Common names are recognised."),

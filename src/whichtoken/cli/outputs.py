@@ -63,8 +63,17 @@ class Sink:
             check_parquet()
             if self.out is None:
                 raise UsageError("parquet is not text, so it needs a file: --out NAME.parquet")
+        if self.kind == "html":
+            from whichtoken.render.review import check_limit  # lists and help must not wait for it
+
+            check_limit(self.n_texts)
         if self.out is not None:
             check_writable(self.out)
+
+    @property
+    def is_review(self) -> bool:
+        """Whether the output is a review page, if no layers are to be shown."""
+        return self.kind == "html" and self.n_texts > 1 and not self.n_images
 
 
 def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int, n_images: int = 0) -> Sink:
@@ -168,8 +177,11 @@ def _parquet(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
 
 def _html(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
     from whichtoken.render.html import page
+    from whichtoken.render.review import review_page
 
-    file.write(page(list(results), sink.look).encode())
+    shown = list(results)
+    layers = any(attribution.layers for result in shown for attribution in result.values())
+    file.write((review_page if sink.is_review and not layers else page)(shown, sink.look).encode())
 
 
 def _latex(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:

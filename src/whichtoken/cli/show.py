@@ -20,11 +20,12 @@ def show(
     numbers: Numbers = False,
     how: How = "bilinear",
 ) -> None:
-    from whichtoken.render.rows import group_results
+    from whichtoken.render.review import by_input
 
-    results: list[Any] = group_results(read_results(file))
-    n_images = sum(next(iter(result.values())).picture is not None for result in results)
+    texts = by_input(read_results(file))
+    results: list[Any] = [group for text in texts for group in text.groups]
+    n_images = sum(text.record.picture is not None for text in texts)
     look = make_look(level, difference, numbers, how)
-    progress = write_results(results, sink_of(form, out, look, len(results) - n_images, n_images))
+    progress = write_results(results, sink_of(form, out, look, len(texts) - n_images, n_images))
     if progress.finished:
         say_written(out)

@@ -6,12 +6,13 @@ embedded images, and no scripts.
 
 import base64
 import hashlib
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
-from whichtoken.render.palette import STEPS, ink, shade, step_of
+from whichtoken.render.palette import NEUTRAL, STEPS, Colour, ink_on, shade, step_of
 from whichtoken.render.pictures import overlay_png, plain_png
 from whichtoken.render.rows import Level, Look, Results, effects_of, format_value, panels, visible
 
@@ -71,12 +72,13 @@ def read_template(name: str) -> str:
 
 
 @cache
-def shade_rules() -> str:
-    """Return the CSS rules for the classes of `class_of`."""
+def shade_rules(neutral: Colour = NEUTRAL) -> str:
+    """Return the CSS rules for the classes of `class_of`. `neutral`: the colour that weak scores are close to."""
     rules = [
-        f".whichtoken .{side}{step}{{background:{_rgb(shade(sign * step))};color:{_rgb(ink(sign * step))}}}"
+        f".whichtoken .{side}{step}{{background:{_rgb(ground)};color:{_rgb(ink_on(ground))}}}"
         for side, sign in (("f", 1), ("a", -1))
         for step in range(1, STEPS + 1)
+        for ground in (shade(sign * step, neutral),)
     ]
     return "\n".join(rules) + "\n"
 
@@ -100,9 +102,18 @@ def environment() -> Any:
     jinja.filters["visible"] = visible
     jinja.filters["value"] = format_value
     jinja.filters["hash"] = _hash
+    jinja.filters["json_data"] = lambda value: Markup(json_data(value))
     jinja.filters["overlay"] = overlay_png
     jinja.filters["plain"] = plain_png
     return jinja
+
+
+def json_data(value: object) -> str:
+    """Return JSON for a script element: nothing in it can end the element, begin a comment, or break a line."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def _hash(source: str) -> str:

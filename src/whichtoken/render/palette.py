@@ -21,9 +21,9 @@ def step_of(share: float) -> int:
 
 
 @cache
-def shade(step: int) -> Colour:
+def shade(step: int, neutral: Colour = NEUTRAL) -> Colour:
     end, strength = (FOR if step > 0 else AGAINST), abs(step) / STEPS
-    red, green, blue = (round(near + (far - near) * strength) for near, far in zip(NEUTRAL, end, strict=True))
+    red, green, blue = (round(near + (far - near) * strength) for near, far in zip(neutral, end, strict=True))
     return red, green, blue
 
 
