@@ -30,15 +30,16 @@ from whichtoken.models import (
 )
 from whichtoken.records import Attribution
 from whichtoken.references._build import library_of_texts
-from whichtoken.targets import Class, Contrast, Predicted, Span
+from whichtoken.targets import Class, Contrast, Predicted, Span, TokenLabels
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
 SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
 
-AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str | None
+AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | TokenLabels | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
+Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
 
 
 def explain(
@@ -53,6 +54,7 @@ def explain(
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
     targets: Targets = None,
+    token: Token = None,
 ) -> list[dict[str, Attribution]]:
     """Return, for each input in order, the attribution of each method.
 
@@ -67,6 +69,11 @@ def explain(
     `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
     in overlapping windows ("window", the default), and the window with the best answer is explained.
 
+    For models that label tokens, `token` chooses the word: its text (every occurrence has a result), the position of a
+    token, or characters (start, end). Without it, the list has a result for every entity that the model names, so none
+    for a text without entities. `target`: the predicted label (None), another, its kind ("LOC" for B-LOC and I-LOC), or
+    `Contrast(a, b)`. Inputs may be lists of words. Long texts are read in windows by default.
+
     For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them.
     """
     pairs = None if question is None and context is None else _pair_questions(question, context)
@@ -76,7 +83,7 @@ def explain(
         raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
-    return list(explain_each(subject, value, methods, target, long, layers, targets=targets))
+    return list(explain_each(subject, value, methods, target, long, layers, targets=targets, token=token))
 
 
 def explain_each(
@@ -88,6 +95,7 @@ def explain_each(
     layers: bool = False,
     *,
     targets: Targets = None,
+    token: Token = None,
 ) -> Iterator[dict[str, Attribution]]:
     """Yield the results of `explain` one by one; inputs are read as needed and may be endless.
 
@@ -96,6 +104,8 @@ def explain_each(
     job = plan(subject, methods, target, long, layers)
     if targets is not None:
         job = replace(job, targets=plan_targets(job.task, target, targets))
+    if token is not None:
+        job = replace(job, targets=tuple(job.task.for_token(checked, token) for checked in job.targets))
     return run(job, job.task.inputs(inputs))
 
 
