@@ -32,7 +32,9 @@ def bench(
             "--data", help="csv, tsv, jsonl, parquet or txt file; SQuAD json for questions; folder of images."
         ),
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Check that the model is for texts, qa or images.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Check that the model is for texts, qa, tokens or images.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results; an interrupted run resumes there.")
     ] = None,

@@ -23,11 +23,12 @@ from whichtoken.cli.options import (
     References,
     Settings,
     Target,
+    Token,
     Trust,
     make_look,
 )
 from whichtoken.cli.outputs import sink_of, write_results, write_text
-from whichtoken.cli.subject import keep_supported, open_subject
+from whichtoken.cli.subject import keep_supported, open_subject, say
 from whichtoken.errors import UsageError
 from whichtoken.metrics.curves import METRICS, Metric, aopc
 from whichtoken.records import Attribution, Curve
@@ -47,6 +48,7 @@ def compare(
     model: Model = None,
     methods: Annotated[str, typer.Option("--methods", help="Comma-separated names, or all.")] = "all",
     target: Target = None,
+    token: Token = None,
     against: Against = None,
     references: References = None,
     heads: Heads = None,
@@ -69,7 +71,7 @@ def compare(
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
     supported = keep_supported(subject, built) if methods == "all" else built
-    request = Request(supported, inputs.resolve_target(target, against), None, False)
+    request = Request(supported, inputs.resolve_target(target, against), None, False, token)
     comparison = compare_methods(subject, items, request)
     if sink.kind in ("json", "jsonl"):
         write_text(comparison.to_json(sink.kind == "jsonl"), out)
@@ -148,9 +150,28 @@ def compare_methods(subject: "Subject", items: CommandInputs, request: Request) 
     from whichtoken.evaluate import degrade
     from whichtoken.tasks import task_for
 
+    task = task_for(subject)
+    if task.no_result:  # the model decides how many results there are
+        _check_single(subject, items, request, task.no_result)
     result = next(iter(explain_inputs(subject, items, request)))
     repeated = list(items) * len(result)
     curves = dict(zip(result, degrade(subject, list(result.values()), inputs=repeated), strict=True))
     ranked = sorted(result, key=lambda name: -aopc(curves[name]))
-    task = task_for(subject)
     return Comparison({name: result[name] for name in ranked}, curves, task.unit, task.tokens)
+
+
+def _check_single(subject: "Subject", items: CommandInputs, request: Request, no_result: str) -> None:
+    """Raise UsageError unless there is one entity; of several occurrences of a word, the first is compared."""
+    from whichtoken.core.registry import method
+
+    results = explain_inputs(subject, items, replace(request, methods=[method("random")]))
+    labels = [next(iter(result.values())).label for result in results]
+    if not labels:
+        raise UsageError(no_result)
+    if len(labels) > 1 and request.token is None:
+        listed = ", ".join(labels)
+        raise UsageError(
+            f"compare shows one explanation, but there are {len(labels)}: {listed}; choose a word: --token"
+        )
+    if len(labels) > 1:
+        say(f"{request.token!r} occurs {len(labels)} times; methods are compared on the first")

@@ -24,6 +24,7 @@ from whichtoken.cli.options import (
     References,
     Settings,
     Target,
+    Token,
     Trust,
     make_look,
 )
@@ -36,6 +37,7 @@ from whichtoken.records import Attribution
 if TYPE_CHECKING:
     from whichtoken.bench.auto import BestMethod
     from whichtoken.models import Subject
+    from whichtoken.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Request:
     target: Any
     long: Any
     layers: bool
+    token: str | None = None
 
 
 def explain(
@@ -72,6 +75,7 @@ def explain(
         typer.Option("--method", help="Comma-separated names, optionally name@preset; or all; or auto."),
     ] = None,
     target: Target = None,
+    token: Token = None,
     against: Against = None,
     references: References = None,
     heads: Heads = None,
@@ -110,12 +114,16 @@ def explain(
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
-    methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
+    methods = inputs.build_methods(why.method if why else method or _task(subject).default_methods, settings or [])
     supported = keep_supported(subject, methods) if method in (None, "all") else methods
-    request = Request(supported, inputs.resolve_target(target, against), long, layers)
+    request = Request(supported, inputs.resolve_target(target, against), long, layers, token)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
-        say(f"{progress.finished} of {len(items)} explained, written to {out}")
+        more = progress.finished > len(items)  # a text may have several entities
+        explained = f"{progress.finished} results for {len(items)}" if more else f"{progress.finished} of {len(items)}"
+        say(f"{explained} explained, written to {out}")
+    if not (progress.finished or progress.error or progress.interrupted):
+        say(_task(subject).no_result)
     if progress.error is not None:
         raise progress.error
     if progress.interrupted:
@@ -132,7 +140,8 @@ def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -
         say(NO_HEADS)
     check_keyword(subject, items.keyword)
     try:
-        yield from explain_each(subject, items, request.methods, request.target, request.long, request.layers)
+        how = (request.methods, request.target, request.long, request.layers)
+        yield from explain_each(subject, items, *how, token=request.token)
     except WhichTokenError as error:
         if error.index is not None:
             error.place = items.where(error.index)
@@ -150,10 +159,10 @@ def _choose_best(subject: "Subject", items: CommandInputs, benchmark: Path | Non
     return choice
 
 
-def _default_methods(subject: "Subject") -> str:
+def _task(subject: "Subject") -> "Task":
     from whichtoken.tasks import task_for
 
-    return task_for(subject).default_methods
+    return task_for(subject)
 
 
 def _with_reason(

@@ -39,6 +39,10 @@ Target = Annotated[
     str | None,
     typer.Option("--target", help="Label (name or index) or answer to explain; default: the predicted one."),
 ]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", help="Word whose label is explained, for a token classifier; default: every entity."),
+]
 Against = Annotated[
     str | None,
     typer.Option("--against", help="With --target: explain why that label and not this one."),

@@ -126,7 +126,8 @@ class Task(Protocol):
     protocol: ClassVar[Mapping[str, Any]] = {}  # benchmark defaults that differ from the recommended protocol
     has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
     bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
-    no_result: ClassVar[str] = ""  # what it means that an input has no result, for messages
+    explained: ClassVar[str] = "class"  # what is explained, in the facts of a benchmark
+    no_result: ClassVar[str] = ""  # if an input may have no result: what that means, for messages
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Any]:
         """Return one document per input. `first`: the index of the first input, for error messages."""

@@ -63,9 +63,11 @@ class TokenClassification(Task):
     unit: ClassVar[str] = "text"
     purpose: ClassVar[str] = "labels tokens"
     input_hint: ClassVar[str] = "texts, or lists of words"
+    default_methods: ClassVar[str] = "attcat"
     levels: ClassVar[tuple[str, ...]] = texts.LEVELS
     bench_long: ClassVar[LongTexts | None] = "truncate"
     protocol: ClassVar[Mapping[str, Any]] = {"metrics": ("aopc", "log-odds", "normalised-aopc", "agreement")}
+    explained: ClassVar[str] = "label of the first entity"
     no_result: ClassVar[str] = "the model names no entity here; to explain the label of any word, choose it: --token"
 
     def target(self, target: Any) -> Wanted | TokenLabels:
