@@ -283,13 +283,15 @@ class TokenClassification(Task):
         return Wanted(first=True)
 
     def has_target(self, item: Any) -> bool:
-        """Return whether the model names an entity in this text."""
+        """Return whether the model names an entity in this text, and other words remain to be removed."""
         documents = self.encode([item], self.bench_long, 0)
-        return bool(self._find_entities(documents, [entities.find_words(documents[0])], Wanted(first=True))[0])
+        words = entities.find_words(documents[0])
+        found = self._find_entities(documents, [words], Wanted(first=True))[0]
+        return bool(found) and len(found[0].tokens) < len(words)
 
     def gold(self, example: BenchInput, document: Document, index: int, part: Part) -> Gold | None:
         """Return the first entity by the tags of an example, or a drawn word if every word has a label. None if there
-        is none, or if truncation removed some of it.
+        is none, if truncation removed some of it, or if there are no other words.
         """
         if example.truth is None:
             raise BadInput(": this protocol explains gold labels, but there are none", place=example.where)
@@ -305,7 +307,7 @@ class TokenClassification(Task):
         spans = word_spans(example.item)
         tokens = [entities.first_token(document, spans[i]) for i in (groups[0] if groups else ())]
         inside = [token for token in tokens if token is not None]
-        if not inside or len(inside) < len(tokens):
+        if not inside or len(inside) < len(tokens) or len(inside) == len(spans):
             return None
         return Gold(TokenLabels(tuple(inside), tuple(labels[i] for i in groups[0])))
 
