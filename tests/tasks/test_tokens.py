@@ -147,7 +147,9 @@ def test_every_occurrence_has_a_result_and_case_is_ignored_only_if_it_must_be() 
 
 
 def test_a_word_is_not_found_inside_another_unless_its_script_has_no_case() -> None:
-    with pytest.raises(BadInput, match=r"input 0: the text has no word 'act'; its words are: The actors were won , but"):
+    with pytest.raises(
+        BadInput, match=r"input 0: the text has no word 'act'; its words are: The actors were won , but"
+    ):
         explained(token="act")
     assert places(explained("很好電影", token="電影")) == [(3, 4)]
 
