@@ -100,7 +100,11 @@ def test_the_model_page_says_what_it_names(tagger: str, capsys: pytest.CaptureFi
 
 def test_a_benchmark_of_rows_of_words(tagger: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = tmp_path / "rows.jsonl"
-    rows = [TEXT.split(), "It is a rare plot , but nobody did sleep".split(), "a man is touching the music .".split()]
+    rows = [
+        TEXT.split(),
+        ["It", "is", "a", "rare", "plot", ",", "but", "nobody", "did", "sleep"],
+        ["a", "man", "is", "touching", "the", "music", "."],
+    ]
     tags = [[TAGS[1], TAGS[2]] + [TAGS[0]] * (len(words) - 2) for words in rows]
     lines = [json.dumps({"tokens": words, "ner_tags": own}) for words, own in zip(rows, tags, strict=True)]
     data.write_text("\n".join(lines) + "\n", encoding="utf-8")

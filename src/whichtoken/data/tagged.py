@@ -10,7 +10,6 @@ from whichtoken.boundary import while_reading
 from whichtoken.data.examples import TextExample, expand_path, read_examples
 from whichtoken.data.files import read_file_rows
 from whichtoken.errors import BadInput
-from whichtoken.words import Span
 
 WORDS, TAGS = ("tokens", "words"), ("ner_tags", "tags", "pos_tags", "upos")  # usual names of columns
 
@@ -49,9 +48,9 @@ def read_tagged(
         yield example
 
 
-def word_spans(words: Sequence[str]) -> list[Span]:
+def word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
     """Return the characters of each word in the text that is made of the words and single spaces."""
-    spans, start = list[Span](), 0
+    spans, start = list[tuple[int, int]](), 0
     for word in words:
         spans.append((start, start + len(word)))
         start += len(word) + 1
