@@ -62,8 +62,8 @@ def test_the_scalar_is_a_sum_of_logits_and_the_probability_a_product() -> None:
         assert contrast.target(row) == wt.TokenLabels(tokens[row], labels[row], against[row])
     assert plain.span().tolist() == [[1, 4], [3, 3]]
     signs = [(sign, term.scalar(logits)) for sign, term in contrast.terms()]
-    total = torch.stack([sign * part for sign, part in signs]).sum(0)
-    assert torch.allclose(total, contrast.scalar(logits))
+    joined = torch.stack([sign * part for sign, part in signs]).sum(0)
+    assert torch.allclose(joined, contrast.scalar(logits))
 
 
 def test_the_scores_are_of_the_words_label() -> None:
@@ -197,7 +197,7 @@ def test_a_wrong_call_says_what_is_allowed(arguments: Any, error: type[Exception
 
 def test_labels_without_an_outside_need_a_word() -> None:
     subject = subject_for(labels=POS)
-    with pytest.raises(UsageError, match="bert gives every word a label and has no label 'O'.*choose a word: token="):
+    with pytest.raises(UsageError, match=r"bert gives every word a label and has no label 'O'.*choose a word: token="):
         wt.explain(subject, [TEXT])
     assert wt.explain(subject, [TEXT], token="music")[0]["attcat"].label.split(": ")[1] in POS
 
@@ -318,7 +318,7 @@ def test_entities_of_a_long_text_are_found_once_each_and_truncated_ones_not_at_a
     assert cut
     assert len(cut) < len(found)
     assert len(explained(LONG, token="music", long="truncate")) < 4
-    with pytest.raises(BadInput, match="no word 'plot'.*of its tokens were truncated"):
+    with pytest.raises(BadInput, match=r"no word 'plot'.*of its tokens were truncated"):
         explained(LONG + " plot", token="plot", long="truncate")
     assert len(explained(LONG + " plot", token="plot")) == 1
 
