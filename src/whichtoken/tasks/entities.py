@@ -22,7 +22,7 @@ _TAG = re.compile(r"([BIELSU])-(.+)")
 
 
 @dataclass(frozen=True)
-class Word:
+class LabelledWord:
     tokens: tuple[int, ...]
     span: Span  # of its visible characters
 
@@ -31,7 +31,7 @@ class Word:
         return self.tokens[0]
 
 
-def find_words(document: Document) -> list[Word]:
+def find_words(document: Document) -> list[LabelledWord]:
     """Return the words of a document of one text, except those that were truncated. White space belongs to none."""
     text, groups, pending = document.texts[0], list[list[int]](), list[int]()
     spans: dict[int, Span] = {}
@@ -52,9 +52,9 @@ def find_words(document: Document) -> list[Word]:
     return [_word(group, spans) for group in groups if group[0] in covered]
 
 
-def _word(tokens: Sequence[int], spans: dict[int, Span]) -> Word:
+def _word(tokens: Sequence[int], spans: dict[int, Span]) -> LabelledWord:
     visible = [spans[i] for i in tokens if spans[i][0] < spans[i][1]]
-    return Word(tuple(tokens), (min(start for start, _ in visible), max(end for _, end in visible)))
+    return LabelledWord(tuple(tokens), (min(start for start, _ in visible), max(end for _, end in visible)))
 
 
 def _trim(text: str, span: Span) -> Span:
@@ -140,7 +140,7 @@ def show_labels(chosen: Iterable[int], labels: Sequence[str]) -> str:
     return names[0] if len(set(names)) == 1 else " ".join(names)
 
 
-def find_text(sought: str, document: Document, words: Sequence[Word], number: int) -> list[list[Word]]:
+def find_text(sought: str, document: Document, words: Sequence[LabelledWord], number: int) -> list[list[LabelledWord]]:
     """Return the words of every occurrence of a text, exact or else ignoring case. BadInput lists the text's words."""
     text = document.texts[0]
     for flags in (re.NOFLAG, re.IGNORECASE):
@@ -153,7 +153,7 @@ def find_text(sought: str, document: Document, words: Sequence[Word], number: in
     raise BadInput(f": the text has no word {sought!r:.60}; its words are: {listed:.200}{cut}", index=number)
 
 
-def find_span(span: Span, document: Document, words: Sequence[Word], number: int) -> list[Word]:
+def find_span(span: Span, document: Document, words: Sequence[LabelledWord], number: int) -> list[LabelledWord]:
     """Return the words that share a character with a span of the text."""
     found = _words_in(words, span)
     if not found:
@@ -162,7 +162,7 @@ def find_span(span: Span, document: Document, words: Sequence[Word], number: int
     return found
 
 
-def _words_in(words: Sequence[Word], span: Span) -> list[Word]:
+def _words_in(words: Sequence[LabelledWord], span: Span) -> list[LabelledWord]:
     return [word for word in words if word.span[0] < span[1] and word.span[1] > span[0]]
 
 
@@ -176,7 +176,7 @@ def _is_edge(text: str, at: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundWords:
     """Words of a document that are explained together."""
 
     tokens: tuple[int, ...]  # the first of each word
@@ -207,12 +207,12 @@ def draw_word(n: int, document: Document) -> int:
 
 
 def find_tokens(
-    token: str | int | tuple[int, int], document: Document, words: Sequence[Word], number: int
-) -> list[Found]:
+    token: str | int | tuple[int, int], document: Document, words: Sequence[LabelledWord], number: int
+) -> list[FoundWords]:
     """Return what a token stands for in a document: every occurrence of a word or words, or one place."""
     if isinstance(token, int):
         check_place(token, document, number)
-        return [Found((token,), text_between(document, (token,)))]
+        return [FoundWords((token,), text_between(document, (token,)))]
     if isinstance(token, tuple):
         return [join_found(document, find_span(token, document, words, number))]
     return [join_found(document, group) for group in find_text(token, document, words, number)]
@@ -225,9 +225,9 @@ def check_place(token: int, document: Document, number: int) -> None:
         raise BadInput(f": there is no token {token} with a label to explain; allowed: {known}", index=number)
 
 
-def join_found(document: Document, words: Sequence[Word]) -> Found:
+def join_found(document: Document, words: Sequence[LabelledWord]) -> FoundWords:
     text = document.texts[0][words[0].span[0] : words[-1].span[1]]
-    return Found(tuple(word.first for word in words), text)
+    return FoundWords(tuple(word.first for word in words), text)
 
 
 def text_between(document: Document, tokens: Sequence[int]) -> str:

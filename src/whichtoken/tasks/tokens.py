@@ -27,7 +27,7 @@ from whichtoken.models import Document, LongTexts, Subject, batches, window_row
 from whichtoken.records import Attribution, Prediction
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, TokenLabels, label_index
 from whichtoken.tasks import entities, texts
-from whichtoken.tasks.entities import OUTSIDE, Found, Word, best_window, find_windows
+from whichtoken.tasks.entities import OUTSIDE, FoundWords, LabelledWord, best_window, find_windows
 from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit
 from whichtoken.tasks.token_objective import TokenObjective, make_objective
 
@@ -48,7 +48,7 @@ class Wanted:
 class Goal:
     """What is explained about a piece; positions are those of its window."""
 
-    found: Found
+    found: FoundWords
     window: int
     tokens: tuple[int, ...]
     n_passes: int  # of the model, to name the entities
@@ -129,7 +129,7 @@ class TokenClassification(Task):
             for part, one in enumerate(of_document)
         ]
 
-    def _piece(self, document: Document, number: int, part: int, found: Found, n_passes: int) -> Piece:
+    def _piece(self, document: Document, number: int, part: int, found: FoundWords, n_passes: int) -> Piece:
         k = best_window(find_windows(document), found.tokens)
         if k is None:
             raise BadInput(f": no window of the text contains all of {found.text!r:.60}", index=number)
@@ -137,13 +137,13 @@ class TokenClassification(Task):
         goal = Goal(found, k, tuple(window.index(token) for token in found.tokens), n_passes)
         return Piece(number, window_row(document, window), goal, part)
 
-    def _requested(self, target: TokenLabels, document: Document, number: int) -> Found:
+    def _requested(self, target: TokenLabels, document: Document, number: int) -> FoundWords:
         for token in target.tokens:
             entities.check_place(token, document, number)
         labels, against = (tuple(map(index, x)) for x in (target.labels, target.rather_than))  # type: ignore[arg-type]
-        return Found(target.tokens, entities.text_between(document, target.tokens), labels, against or None)
+        return FoundWords(target.tokens, entities.text_between(document, target.tokens), labels, against or None)
 
-    def _label(self, found: Found, target: Wanted) -> Found:
+    def _label(self, found: FoundWords, target: Wanted) -> FoundWords:
         """Return the words with the labels that are wanted for them."""
         names, n = self.subject.labels, len(found.tokens)
         labels = found.labels if target.label is None else entities.spread_label(target.label, n, names)
@@ -154,8 +154,8 @@ class TokenClassification(Task):
         return target.first and OUTSIDE not in self.subject.labels
 
     def _find_entities(
-        self, documents: Sequence[Document], words: Sequence[Sequence[Word]], target: Wanted
-    ) -> list[list[Found]]:
+        self, documents: Sequence[Document], words: Sequence[Sequence[LabelledWord]], target: Wanted
+    ) -> list[list[FoundWords]]:
         """Return the entities that the model names in each document."""
         if self._is_drawn(target):
             pairs = zip(documents, words, strict=True)
@@ -174,7 +174,7 @@ class TokenClassification(Task):
             found.append([self._label(one, target) for one in (named[:1] if target.first else named)])
         return found
 
-    def _group(self, document: Document, words: Sequence[Word], labels: Sequence[int]) -> list[list[int]]:
+    def _group(self, document: Document, words: Sequence[LabelledWord], labels: Sequence[int]) -> list[list[int]]:
         windows = find_windows(document)
 
         def fits(group: Sequence[int]) -> bool:
@@ -182,7 +182,9 @@ class TokenClassification(Task):
 
         return entities.group_entities([self.subject.labels[label] for label in labels], fits)
 
-    def _predict_labels(self, documents: Sequence[Document], words: Sequence[Sequence[Word]]) -> list[list[int]]:
+    def _predict_labels(
+        self, documents: Sequence[Document], words: Sequence[Sequence[LabelledWord]]
+    ) -> list[list[int]]:
         """Return the label of each word, read in the window where it has most context."""
         subject = self.subject
         places = [(number, k) for number, document in enumerate(documents) for k in range(len(document.windows))]
