@@ -16,7 +16,7 @@ from whichtoken.core.registry import find, method_names
 PACKAGE = Path(whichtoken.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 TOP = (
-    *("Attribution", "Class", "Contrast", "Curve", "Results", "Span", "Subject", "WhichTokenError"),
+    *("Attribution", "Class", "Contrast", "Curve", "Results", "Span", "Subject", "TokenLabels", "WhichTokenError"),
     *("degrade", "explain", "explain_each", "load", "method", "method_names"),
 )
 NAMESPACES = ("bench", "data", "heads", "metrics", "plot", "references", "vision")

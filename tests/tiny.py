@@ -13,6 +13,7 @@ from transformers import (
     AutoConfig,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     PreTrainedTokenizerFast,
 )
 
@@ -276,6 +277,28 @@ def question_subject(kind: str = "bert", attention: str | None = None, **config:
     torch.manual_seed(7)
     chosen = {} if attention is None else {"attn_implementation": attention}
     return wt.Subject(_drawn(AutoModelForQuestionAnswering.from_config(made, **chosen)), tokenizer, name=kind)
+
+
+TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
+def token_subject(
+    kind: str = "bert", attention: str | None = None, labels: Iterable[str] = TAGS, **config: Any
+) -> wt.Subject:
+    """A random float64 model that labels tokens, and its tokenizer. It predicts every label, if its head has a bias."""
+    tokenizer, names = KINDS[kind].tokenizer(), list(labels)
+    own = {"num_labels": len(names), "id2label": dict(enumerate(names))}
+    made = AutoConfig.for_model(kind, **{"vocab_size": len(tokenizer), **own, **KINDS[kind].config, **config})
+    torch.manual_seed(7)
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    model = _drawn(AutoModelForTokenClassification.from_config(made, **chosen))
+    head = getattr(model, "classifier", None)
+    if getattr(head, "bias", None) is not None:
+        with torch.no_grad():
+            encoded = tokenizer(CORPUS[-1], return_tensors="pt", truncation=True, max_length=MAX_TOKENS)
+            typical = model(**encoded).logits[0].mean(0)
+            head.bias -= typical  # type: ignore[union-attr]
+    return wt.Subject(model, tokenizer, name=kind)
 
 
 IMAGE = {"image_size": 12, "patch_size": 4, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3}

@@ -19,5 +19,6 @@ from whichtoken.results import Results as Results
 from whichtoken.targets import Class as Class
 from whichtoken.targets import Contrast as Contrast
 from whichtoken.targets import Span as Span
+from whichtoken.targets import TokenLabels as TokenLabels
 
 __version__: str

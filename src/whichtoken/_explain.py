@@ -32,7 +32,7 @@ from whichtoken.models import (
 from whichtoken.records import Attribution
 from whichtoken.references._build import library_of_texts
 from whichtoken.results import Results
-from whichtoken.targets import Class, Contrast, Predicted, Span
+from whichtoken.targets import Class, Contrast, Predicted, Span, TokenLabels
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 from whichtoken.tasks.sources import OnBadInput, explain_around_bad, split_source
 
@@ -40,8 +40,9 @@ TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
 SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
 
-AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str | None
+AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | TokenLabels | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
+Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
 
 
 def explain(
@@ -56,6 +57,7 @@ def explain(
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
     targets: Targets = None,
+    token: Token = None,
     remove_top: int = 0,
 ) -> Results:
     """Return, for each input in order, the attribution of each method, as a list that shows and saves itself.
@@ -76,6 +78,11 @@ def explain(
     `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
     in overlapping windows ("window", the default), and the window with the best answer is explained.
 
+    For models that label tokens, `token` chooses the word: its text (every occurrence has a result), the position of a
+    token, or characters (start, end). Without it, the list has a result for every entity that the model names, so none
+    for a text without entities. `target`: the predicted label (None), another, its kind ("LOC" for B-LOC and I-LOC), or
+    `Contrast(a, b)`. Inputs may be lists of words. Long texts are read in windows by default.
+
     For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them.
     """
     pairs = None if question is None and context is None else _pair_questions(question, context)
@@ -85,8 +92,8 @@ def explain(
         raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
-    each = explain_each(subject, value, methods, target, long, layers, targets=targets, remove_top=remove_top)
-    return Results(tuple(each))
+    more: Any = {"targets": targets, "token": token, "remove_top": remove_top}
+    return Results(tuple(explain_each(subject, value, methods, target, long, layers, **more)))
 
 
 def explain_each(
@@ -98,6 +105,7 @@ def explain_each(
     layers: bool = False,
     *,
     targets: Targets = None,
+    token: Token = None,
     on_bad_input: OnBadInput | None = None,
     remove_top: int = 0,
 ) -> Iterator[dict[str, Attribution]]:
@@ -110,6 +118,8 @@ def explain_each(
     job = replace(job, remove_top=top_words.check_count(job.task, remove_top))
     if targets is not None:
         job = replace(job, targets=plan_targets(job.task, target, targets))
+    if token is not None:
+        job = replace(job, targets=tuple(job.task.for_token(checked, token) for checked in job.targets))
     return run(replace(job, on_bad_input=on_bad_input), job.task.inputs(inputs))
 
 

@@ -135,8 +135,10 @@ def _first_error(name: str, error: "ValidationError", parsed: Any) -> WhichToken
     """Return a one-line error about the first invalid value."""
     errors = error.errors(include_url=False)
     first = errors[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, WhichTokenError):
+    causes = [
+        e.get("ctx", {}).get("error") for e in errors
+    ]  # of a union, only the fitting type got so far as its check
+    for cause in (cause for cause in causes if isinstance(cause, WhichTokenError)):
         return cause
     path = _format_path(first["loc"][1:], parsed)
     if first["type"] == "missing":

@@ -60,8 +60,8 @@ def degrade(
     how = task.removal(perturbation)
     plan = Plan(how.name, order, grid, level)
     curves: dict[int, Curve] = {}
-    by_input = sorted(range(len(records)), key=lambda i: _input_key(records[i]))
-    groups = [list(places) for _, places in groupby(by_input, key=lambda i: _input_key(records[i]))]
+    by_input = sorted(range(len(records)), key=lambda i: _window_key(records[i]))
+    groups = [list(places) for _, places in groupby(by_input, key=lambda i: _window_key(records[i]))]
     for places in tqdm(groups, desc="evaluating", unit=f" {task.unit}s", disable=None, delay=1, leave=False):
         same_input = [records[i] for i in places]
         item = None if items is None else items[places[0]]
@@ -74,6 +74,11 @@ def degrade(
 def _input_key(record: Attribution) -> tuple[str, ...]:
     picture = record.picture
     return (*record.texts, "" if picture is None else f"{picture.source}\0{picture.png}", repr(record.target))
+
+
+def _window_key(record: Attribution) -> tuple[str, ...]:
+    """Return the key of an input and of the window in which it was explained."""
+    return (*_input_key(record), *record.tokens)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from whichtoken.checks import (
 from whichtoken.core.removal_steps import GRIDS
 from whichtoken.decode import check_plain, decode_record, parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
-from whichtoken.targets import Contrast, Target
+from whichtoken.targets import Contrast, Target, TokenLabels
 from whichtoken.targets import Span as AnswerSpan
 from whichtoken.words import Span, Word, words_of
 
@@ -322,13 +322,17 @@ def _check_place(texts: Sequence[str], sequence: int | None, span: Span | None, 
 
 def _check_target(target: Target, n_tokens: int | None, name: str) -> None:
     """Require indices of classes or tokens. `n_tokens`: None if unknown."""
-    if isinstance(target, AnswerSpan):
-        for position in (target.start, target.end):
+    if isinstance(target, AnswerSpan | TokenLabels):
+        for position in (target.start, target.end) if isinstance(target, AnswerSpan) else target.tokens:
             inside = position is not None and position >= 0 and (n_tokens is None or position < n_tokens)
             limit = "" if n_tokens is None else f" of the {n_tokens}"
             require(inside, f"{name}: target is {target}; expected the positions of tokens{limit}, from 0")
-    else:
-        labels = [target.label, *([target.rather_than] if isinstance(target, Contrast) else [])]
+    if not isinstance(target, AnswerSpan):
+        labels = (
+            [*target.labels, *target.rather_than]
+            if isinstance(target, TokenLabels)
+            else [target.label, *([target.rather_than] if isinstance(target, Contrast) else [])]
+        )
         right = all(isinstance(label, str) or label >= 0 for label in labels)
         require(right, f"{name}: target is {target}; expected labels by index, from 0")
 

@@ -56,7 +56,29 @@ class Span:
                 raise BadSetting("target", self, "a span of token indices, counted from 0")
 
 
-Target: TypeAlias = Class | Contrast | Span  # as stored in a record, so never Predicted
+@dataclass(frozen=True)
+class TokenLabels:
+    """The labels of some tokens, for models that label every token: one label for each token, by index or name.
+
+    `rather_than`: labels to contrast them with, one for each token, or none. As a target, positions are counted from
+    the beginning of the whole input; in a record, they refer to the record's tokens, and labels are indices.
+    """
+
+    tokens: tuple[int, ...]
+    labels: tuple[int | str, ...]
+    rather_than: tuple[int | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for position in self.tokens:
+            if isinstance(position, bool) or not isinstance(position, int):
+                raise BadSetting("target", self, "token positions, counted from 0")
+        if not self.tokens or list(self.tokens) != sorted(set(self.tokens)):
+            raise BadSetting("target", self, "at least one token, in ascending order")
+        if len(self.labels) != len(self.tokens) or len(self.rather_than) not in (0, len(self.tokens)):
+            raise BadSetting("target", self, "one label for each token, and one or none to contrast it with")
+
+
+Target: TypeAlias = Class | Contrast | Span | TokenLabels  # as stored in a record, so never Predicted
 
 
 def label_index(label: Any, labels: Sequence[str]) -> int:

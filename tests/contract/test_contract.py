@@ -18,6 +18,7 @@ from tests.tiny import (
     image_model_of,
     model_of,
     question_subject,
+    token_subject,
     with_heads,
     with_references,
 )
@@ -68,11 +69,17 @@ class Case:
             return QUESTIONS
         if self.task == "image":
             return [np.random.default_rng(seed).integers(0, 256, (14, 13, 3), np.uint8) for seed in range(3)]
+        if self.task == "tokens":
+            return ["The actors were wonderful, but naïve 😀.", "A man sleeps. Nobody is awake.", "dull"]
         return ["The actors were wonderful, but naïve 😀.", ("A man sleeps.", "Nobody is awake."), "dull"]
 
     @property
     def target(self) -> Any:
-        return None if self.task == "answer" else 0
+        return {"answer": None, "tokens": "LOC"}.get(self.task, 0)
+
+    @property
+    def token(self) -> tuple[int, int] | None:
+        return (0, 10) if self.task == "tokens" else None  # two words, three words, one word
 
     def methods(self) -> list[Method]:
         return [method for method in METHODS.values() if task_for(subject_for(self)).can_run(method) is None]
@@ -82,6 +89,7 @@ CASES = [
     *(Case("classify", kind) for kind in TEXTS),
     *(Case("answer", kind) for kind in QUESTION_KINDS),
     *(Case("image", kind) for kind in IMAGE_KINDS),
+    *(Case("tokens", kind) for kind in TEXTS),
 ]
 
 
@@ -90,6 +98,7 @@ SLOW = {
     *(Case("classify", kind) for kind in ("electra", "xlm-roberta", "qwen2")),
     *(Case("answer", kind) for kind in QUESTION_KINDS if kind not in ("bert", "gpt2")),
     *(Case("image", kind) for kind in IMAGE_KINDS if kind not in ("vit", "dinov2_with_registers")),
+    *(Case("tokens", kind) for kind in TEXTS if kind != "bert"),
 }
 
 
@@ -122,12 +131,15 @@ def _subject(case: Case, attention: str | None) -> wt.Subject:
         subject = with_heads(question_subject(case.kind, attention))
         recipe: dict[str, Any] = {"min_tokens": 1, "layers": "all", "dtype": "float64", "gamma": 1.0}
         return subject.with_references(wt.references.build(subject, OTHER_QUESTIONS, **recipe))
+    if case.task == "tokens":
+        return with_heads(token_subject(case.kind, attention))
     tokenizer = KINDS[case.kind].tokenizer()
     return with_heads(with_references(wt.Subject(model_of(case.kind, attention), tokenizer, name=case.kind)))
 
 
 def explained(case: Case, methods: list[Method], inputs: list[Any], attention: str | None = None) -> list[Any]:
-    return list(wt.explain_each(subject_for(case, attention), inputs, methods, target=case.target, layers=True))
+    subject = subject_for(case, attention)
+    return list(wt.explain_each(subject, inputs, methods, target=case.target, layers=True, token=case.token))
 
 
 @dataclass(frozen=True)
@@ -184,7 +196,7 @@ def test_what_layers_add_sums_to_the_scores(case: Case) -> None:
     for result in together(case).results:
         layered = {label: attribution for label, attribution in result.items() if attribution.layers}
         assert {"attcat", "cat", "grad-sam"} <= set(layered)
-        assert case.task == "image" or any(label.startswith("contrast-cat") for label in layered)
+        assert case.task in ("image", "tokens") or any(label.startswith("contrast-cat") for label in layered)
         for label, attribution in layered.items():
             terms, total = (torch.tensor(x, dtype=torch.float64) for x in (attribution.layers, attribution.scores))
             worst = float((terms.sum(0) - total).abs().max())
@@ -199,7 +211,7 @@ def test_a_padded_batch_gives_what_each_input_gives_alone(case: Case) -> None:
 
 
 # How inputs are batched and put back in order does not depend on the model.
-@parameters(CASES, slow=[case for case in CASES if case.kind not in ("bert", "gpt2", "vit")])
+@parameters(CASES, slow=[case for case in CASES if case in SLOW or case.kind not in ("bert", "gpt2", "vit")])
 def test_the_order_of_inputs_does_not_matter(case: Case) -> None:
     found = explained(case, case.methods(), case.inputs[::-1])[::-1]
     assert_close(found, together(case).results)

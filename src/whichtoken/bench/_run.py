@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,6 +40,7 @@ class Sample:
     n_found: int  # before filtering and sampling
     n_without_truth: int  # left out because the protocol needs a gold label or answer
     digest: str
+    n_without_target: int = 0  # left out because the model gives nothing to explain about them
 
 
 def run(
@@ -114,8 +116,20 @@ def gather(
     if not items:
         raise BadInput(_empty_sample_message(bench, n_found, n_without, only is not None))
     Random(how.seed).shuffle(items)
-    sample = [replace(item, number=number) for number, item in enumerate(items[: how.sample])]
-    return Sample(tuple(sample), n_found, n_without, digest.hexdigest())
+    looked_at: list[bool] = []
+    chosen = islice(_with_target(bench, items, looked_at), how.sample)
+    sample = [replace(item, number=number) for number, item in enumerate(chosen)]
+    if not sample:
+        raise BadInput(f"none of the {len(items)} {task.unit}s has anything to explain: {task.no_result}")
+    return Sample(tuple(sample), n_found, n_without, digest.hexdigest(), looked_at.count(False))
+
+
+def _with_target(bench: Bench, items: Iterable[Item], looked_at: list[bool]) -> Iterator[Item]:
+    """Yield the inputs that have something to explain, and add to `looked_at` whether each of them has."""
+    for item in items:
+        looked_at.append(bench.protocol.target == "gold" or bench.task.has_target(item.input))
+        if looked_at[-1]:
+            yield item
 
 
 def _empty_sample_message(bench: Bench, n_found: int, n_without: int, scored: bool) -> str:
@@ -211,8 +225,14 @@ def build_table(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTab
         facts=(
             ("model", task.subject.title),
             ("revision", task.subject.fingerprint()),
-            (f"{task.unit}s", notes.describe_sample(completed, sample.n_found, sample.n_without_truth)),
+            (f"{task.unit}s", _describe_sample(completed, sample)),
             *notes.facts(completed),
         ),
         notes=tuple(notes.notes(table, completed)),
     )
+
+
+def _describe_sample(completed: notes.Run, sample: Sample) -> str:
+    described = notes.describe_sample(completed, sample.n_found, sample.n_without_truth)
+    left_out = f"; {sample.n_without_target} without anything to explain are left out"
+    return described + left_out * (sample.n_without_target > 0)

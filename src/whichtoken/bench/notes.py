@@ -64,7 +64,7 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
     elif run.task.reading() == "value":
         yield "output", f"{run.inputs[0].label}: regression, the change of the predicted value"
     else:
-        yield "class", "the predicted one" if how.target == "predicted" else "the true one"
+        yield run.task.explained, "the predicted one" if how.target == "predicted" else "the true one"
     if run.draws_curves:
         yield "perturbation", f"{', '.join(how.perturbations or ())}, {how.level} by {how.level}"
         parts = dict.fromkeys(find_grid(name).words for name in how.grids)

@@ -50,8 +50,8 @@ def bench(
         str | None,
         typer.Option(
             "--task",
-            help="Check that the model is for texts, qa or images.",
-            autocompletion=one_of("texts", "qa", "images"),
+            help="Check that the model is for texts, qa, tokens or images.",
+            autocompletion=one_of("texts", "qa", "tokens", "images"),
         ),
     ] = None,
     out: Annotated[

@@ -25,6 +25,7 @@ from whichtoken.cli.options import (
     References,
     Settings,
     Target,
+    Token,
     Trust,
     make_look,
     single_value,
@@ -55,6 +56,7 @@ def compare(
         ),
     ] = None,
     target: Target = None,
+    token: Token = None,
     against: Against = None,
     references: References = None,
     heads: Heads = None,
@@ -78,7 +80,7 @@ def compare(
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
     supported = keep_supported(subject, built) if names == "all" else built
-    request = Request(supported, inputs.resolve_target(target, against), None, False)
+    request = Request(supported, inputs.resolve_target(target, against), None, False, token=token)
     comparison = compare_methods(subject, items, request)
     if sink.kind in ("json", "jsonl"):
         write_text(comparison.to_json(sink.kind == "jsonl"), out)
@@ -173,10 +175,29 @@ def compare_methods(subject: "Subject", items: CommandInputs, request: Request) 
     from whichtoken.evaluate import degrade, units_of
     from whichtoken.tasks import task_for
 
+    task = task_for(subject)
+    if task.no_result:  # the model decides how many results there are
+        _check_single(subject, items, request, task.no_result)
     result = next(iter(explain_inputs(subject, items, request)))
     repeated = list(items) * len(result)
     curves = dict(zip(result, degrade(subject, list(result.values()), inputs=repeated), strict=True))
     ranked = sorted(result, key=lambda name: -aopc(curves[name]))
-    task = task_for(subject)
     n_units = len(units_of(task, result[ranked[0]], "token"))
     return Comparison({name: result[name] for name in ranked}, curves, task.unit, task.tokens, n_units)
+
+
+def _check_single(subject: "Subject", items: CommandInputs, request: Request, no_result: str) -> None:
+    """Raise UsageError unless there is one entity; of several occurrences of a word, the first is compared."""
+    from whichtoken.core.registry import method
+
+    results = explain_inputs(subject, items, replace(request, methods=[method("random")]))
+    labels = [next(iter(result.values())).label for result in results]
+    if not labels:
+        raise UsageError(no_result)
+    if len(labels) > 1 and request.token is None:
+        listed = ", ".join(labels)
+        raise UsageError(
+            f"compare shows one explanation, but there are {len(labels)}: {listed}; choose a word: --token"
+        )
+    if len(labels) > 1:
+        say(f"{request.token!r} occurs {len(labels)} times; methods are compared on the first")

@@ -27,6 +27,7 @@ from whichtoken.cli.options import (
     Settings,
     Target,
     Targets,
+    Token,
     Top,
     Trust,
     make_look,
@@ -51,6 +52,7 @@ from whichtoken.records import Attribution
 if TYPE_CHECKING:
     from whichtoken.bench.auto import BestMethod
     from whichtoken.models import Subject
+    from whichtoken.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Request:
     long: Any
     layers: bool
     targets: Any = None
+    token: str | None = None
     on_bad_input: Callable[[Any, WhichTokenError], None] | None = None
     remove_top: int = 0
 
@@ -101,6 +104,7 @@ def explain(
     ] = None,
     target: Target = None,
     targets: Targets = None,
+    token: Token = None,
     against: Against = None,
     references: References = None,
     heads: Heads = None,
@@ -150,15 +154,18 @@ def explain(
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
     subject = open_subject(model, references, heads, trust=trust, reading=reading)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
-    built = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
+    built = inputs.build_methods(why.method if why else method or _task(subject).default_methods, settings or [])
     supported = keep_supported(subject, built) if method in (None, "all") else built
     skip = bad.skip_input if bad.skip else None
     n_removed = review.choose_top(top, sink, subject, layers)
-    request = Request(supported, inputs.resolve_target(target, against), long, layers, several, skip, n_removed)
+    request = Request(supported, inputs.resolve_target(target, against), long, layers, several, token, skip, n_removed)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
-        done = f"{progress.finished} of {len(items)} explained"
-        say(f"{done if several is None else f'{progress.finished} results of {len(items)} inputs'}, written to {out}")
+        more = several is not None or progress.finished > len(items)  # a text may have several entities
+        done = f"{progress.finished} results of {len(items)} inputs" if more else f"{progress.finished} of {len(items)}"
+        say(f"{done}{'' if more else ' explained'}, written to {out}")
+    if not (progress.finished or progress.error or progress.interrupted or len(bad)):
+        say(_task(subject).no_result)
     bad.report(failed_file(out))
     if progress.error is not None:
         raise progress.error
@@ -186,6 +193,7 @@ def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -
             request.long,
             request.layers,
             targets=request.targets,
+            token=request.token,
             on_bad_input=request.on_bad_input,
             remove_top=request.remove_top,
         )
@@ -206,10 +214,10 @@ def _choose_best(subject: "Subject", items: CommandInputs, benchmark: Path | Non
     return choice
 
 
-def _default_methods(subject: "Subject") -> str:
+def _task(subject: "Subject") -> "Task":
     from whichtoken.tasks import task_for
 
-    return task_for(subject).default_methods
+    return task_for(subject)
 
 
 def _with_reason(

@@ -48,6 +48,10 @@ Targets = Annotated[
     str | None,
     typer.Option("--targets", help="Explain several labels, each on its own: comma-separated, or all."),
 ]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", help="Word whose label is explained, for a token classifier; default: every entity."),
+]
 Against = Annotated[
     str | None,
     typer.Option("--against", help="With --target: explain why that label and not this one."),

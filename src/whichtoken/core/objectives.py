@@ -68,7 +68,7 @@ class Objective(Protocol):
         return torch.zeros(len(batch.ids), dtype=torch.long, device=batch.ids.device)
 
     def span(self) -> Int[Tensor, "batch 2"] | None:
-        """Return the first and last token of the answer, if the objective is an answer."""
+        """Return the first and last token of the answer, or of the labelled words, that the objective is read from."""
         return None
 
 

@@ -92,18 +92,18 @@ class Trace:
     mask: Bool[Tensor, "batch token"]  # False at padding
     special: Bool[Tensor, "batch token"]  # tokens that the tokenizer added
     readout: Float[Tensor, "batch token"]  # weights of the positions that the head reads; they sum to 1
-    logits: Float[Tensor, "batch *label"]  # for questions: batch 2 token
+    logits: Float[Tensor, "batch *label"]  # for questions: batch 2 token; for labelled tokens: batch token label
     target: Float[Tensor, " batch"]  # the explained scalar
     label: Int[Tensor, " batch"]  # the class that is explained; for a contrast, the first
     values: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     grads: Mapping[Site, tuple[Tensor, ...]] = field(repr=False)
     relevances: Mapping[tuple[RuleSet, Site], tuple[Tensor, ...]] = field(repr=False, default_factory=dict)
-    span: Int[Tensor, "batch 2"] | None = None  # for questions: first and last token of the answer
+    span: Int[Tensor, "batch 2"] | None = None  # of an answer, or of labelled words: first and last token
     grid: tuple[int, int] | None = None  # for images: rows and columns of patches, which are the last tokens
 
     @property
     def answering(self) -> bool:
-        """True for questions, where the read-out positions are tokens of the answer."""
+        """True for questions and labelled words, where the read-out positions are tokens of the text."""
         return self.span is not None
 
     @property

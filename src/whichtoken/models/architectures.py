@@ -193,6 +193,13 @@ HEADS: Mapping[str, Head] = {  # by a part of the model's class name
         _span_labels,
         pools=False,
     ),
+    "ForTokenClassification": Head(
+        "a token classifier with its tokenizer",
+        "AutoModelForTokenClassification",
+        _class_logits,  # batch token label
+        _class_labels,
+        pools=False,
+    ),
 }
 
 

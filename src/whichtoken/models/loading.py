@@ -58,7 +58,7 @@ def load(  # noqa: PLR0913  # keywords of the public interface, each with a defa
     reading: Reading | None = None,
 ) -> Subject:
     """Load a model from a folder or from the hub; by default in float32, even if it is stored in half precision. Its
-    configuration decides whether it classifies texts or images, or answers questions.
+    configuration decides whether it classifies texts, their tokens or images, or answers questions.
 
     Without a name, load whichtoken's default model, a sentiment classifier of reviews, with its references and heads.
     `references`: a reference library, or its folder. `heads`: a head mask, or its file. `trust_remote_code`: run Python

@@ -16,8 +16,9 @@ from whichtoken.tasks.task import (
     register,
     task_for,
 )
+from whichtoken.tasks.tokens import TokenClassification
 
-for _task in (Classification, QuestionAnswering, ImageClassification):
+for _task in (Classification, QuestionAnswering, TokenClassification, ImageClassification):
     register(_task)
 
 __all__ = [

@@ -129,6 +129,8 @@ class Task(Protocol):
     has_classes: ClassVar[bool] = True  # another class could be explained instead
     has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
     bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
+    explained: ClassVar[str] = "class"  # what is explained, in the facts of a benchmark
+    no_result: ClassVar[str] = ""  # if an input may have no result: what that means, for messages
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Any]:
         """Return one document per input. `first`: the index of the first input, for error messages."""
@@ -181,6 +183,10 @@ class Task(Protocol):
         """Check and normalise what `explain(target=...)` accepts, before the first forward pass."""
         return target
 
+    def for_token(self, target: Any, token: Any) -> Any:
+        """Return a checked target for one word of each input, for models that label tokens."""
+        raise UsageError(f"a token was given, but {self.subject.title} {self.purpose}; leave it out (token=, --token)")
+
     def all_targets(self) -> list[Any]:
         """Return every target that `explain(targets="all")` stands for."""
         raise BadSetting("targets", "all", f"a list of targets: {self.subject.title} {self.purpose}")
@@ -224,6 +230,10 @@ class Task(Protocol):
     def bench_target(self, part: Part) -> Any:
         """Return what a benchmark explains if it does not explain the gold label. `part`: which ends of an answer."""
         return None
+
+    def has_target(self, item: Any) -> bool:
+        """Return whether `bench_target` finds something to explain in an input; others are left out and counted."""
+        return True
 
     def gold(self, example: BenchInput, document: Any, index: int, part: Part) -> Gold | None:
         """Return the gold label or answer; None if unknown (examples without one are skipped where it is needed)."""
