@@ -19,11 +19,13 @@ from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
 from whichtoken.errors import BadInput, NotFinite, UsageError
 from whichtoken.models import (
+    AnySubject,
     Batch,
     LogitCache,
     LongTexts,
     ModelProbe,
     Subject,
+    as_subject,
     batches,
     capture,
     return_freed_memory,
@@ -41,31 +43,38 @@ AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | SupportsIndex | str
 
 
 def explain(
-    subject: Subject,
+    subject: AnySubject,
     inputs: Iterable[Any] | None = None,
-    methods: Iterable[str | Method] = ("attcat",),
+    methods: str | Method | Iterable[str | Method] = ("attcat",),
     target: AnyTarget = None,
     long: LongTexts | None = None,
     layers: bool = False,
     *,
-    images: Iterable[Any] | None = None,
+    images: Any = None,
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
 ) -> list[dict[str, Attribution]]:
     """Return, for each input in order, the attribution of each method.
 
-    `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`. Results are keyed by the
-    string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or name,
-    or `Contrast(a, b)`. `long`: texts over the model's limit are truncated ("truncate", the default; the result counts
-    the truncated tokens), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
-    `layers`: include per-layer contributions, for methods that sum over layers.
+    `subject`: what `whichtoken.load` returns, a `Subject`, a pipeline of transformers, a pair (model, tokenizer), a
+    folder or a hub name, which is loaded at every call. `inputs`: a list of texts or pairs, or one text. A tuple of two
+    texts is refused, because it could be one pair or two texts.
+
+    `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`; as a list, or as one
+    string ("attcat,gae"). Results are keyed by the name that was passed, or by the method's `label`. `target`: the
+    predicted class (None), a class by index or name, or `Contrast(a, b)`. `long`: texts over the model's limit are
+    truncated ("truncate", the default; the result counts the truncated tokens), explained in overlapping windows whose
+    scores are averaged ("window"), or refused ("error"). `layers`: include per-layer contributions, for methods that
+    sum over layers.
 
     For models that answer questions, give `question` and `context`: texts, or lists of the same length; or pairs as
     `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
     in overlapping windows ("window", the default), and the window with the best answer is explained.
 
-    For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them.
+    For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them; or one
+    of these.
     """
+    subject = as_subject(subject)
     pairs = None if question is None and context is None else _pair_questions(question, context)
     arguments = {"inputs": inputs, "question": pairs, "images": images}
     passed = [(keyword, value) for keyword, value in arguments.items() if value is not None]
@@ -77,9 +86,9 @@ def explain(
 
 
 def explain_each(
-    subject: Subject,
+    subject: AnySubject,
     inputs: Iterable[Any],
-    methods: Iterable[str | Method] = ("attcat",),
+    methods: str | Method | Iterable[str | Method] = ("attcat",),
     target: AnyTarget = None,
     long: LongTexts | None = None,
     layers: bool = False,
@@ -88,7 +97,7 @@ def explain_each(
 
     For questions, inputs are pairs (question, context).
     """
-    job = plan(subject, methods, target, long, layers)
+    job = plan(as_subject(subject), methods, target, long, layers)
     return run(job, job.task.inputs(inputs))
 
 
@@ -97,7 +106,7 @@ def check_keyword(subject: Subject, keyword: str) -> None:
     task = task_for(subject)
     if keyword != "inputs" and keyword not in task.keywords:
         passed = "a question was" if keyword == "question" else f"{keyword} were"
-        raise UsageError(f"{passed} given, but {subject.title} {task.purpose}; give {task.input_hint}")
+        raise UsageError(f"{passed} given, but {subject.title} {task.describe_purpose()}; give {task.input_hint}")
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ class Job:
         kept = max(_n_attentions(needs, eager) for needs in self.passes.values())
         heads = config.num_hidden_layers * config.num_attention_heads * kept
         small = rows * longest <= TOKENS_PER_BATCH and rows * longest**2 * heads <= PAIRS_PER_BATCH
-        return small and not (rows > 1 and self.subject.batches_of_one)
+        return small and self.subject.fits_rows(rows)
 
     @property
     def at_once(self) -> int:
@@ -142,7 +151,11 @@ class Job:
 
 
 def plan(
-    subject: Subject, methods: Iterable[str | Method], target: Any = None, long: Any = None, layers: bool = False
+    subject: Subject,
+    methods: str | Method | Iterable[str | Method],
+    target: Any = None,
+    long: Any = None,
+    layers: bool = False,
 ) -> Job:
     """Validate a call before any work, except for a missing library or head mask, which the method itself reports."""
     task_for(subject)

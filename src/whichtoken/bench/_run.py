@@ -22,7 +22,7 @@ from whichtoken.bench.table import summarise
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
 from whichtoken.errors import BadInput
-from whichtoken.models import Subject
+from whichtoken.models import AnySubject, as_subject
 from whichtoken.tables import BenchTable
 from whichtoken.tasks import BenchInput, task_for
 
@@ -40,9 +40,9 @@ class Sample:
 
 
 def run(
-    subject: Subject,
+    subject: AnySubject,
     texts: Any,
-    methods: Iterable[str | Method] | None = None,
+    methods: str | Method | Iterable[str | Method] | None = None,
     labels: Any = None,
     protocol: str | Protocol = "recommended",
     out: str | Path | None = None,
@@ -61,17 +61,17 @@ def run(
 
 
 def prepare(
-    subject: Subject,
-    methods: Iterable[str | Method] | Mapping[str, Method] | None,
+    subject: AnySubject,
+    methods: str | Method | Iterable[str | Method] | Mapping[str, Method] | None,
     protocol: Protocol,
     external: External | None = None,
 ) -> Bench:
     """Check everything that can be checked before the inputs are read."""
-    task = task_for(subject)
-    protocol = protocol.adapt_to(task)
+    opened = as_subject(subject)
+    protocol = protocol.adapt_to(task_for(opened))
     if protocol.max_tokens is not None:
-        subject = replace(subject, max_tokens=protocol.max_tokens)
-    task = task_for(subject.with_twin())
+        opened = replace(opened, max_tokens=protocol.max_tokens)
+    task = task_for(opened.with_twin())
     if methods is None:
         methods = default_methods(task, curves=bool(protocol.plans()))
     by_name = methods if isinstance(methods, Mapping) else resolve_methods(methods)

@@ -214,7 +214,9 @@ def benchmark(call: BenchCall, subject: "Subject", out: Path | None, gates: "Seq
 
 def _check_task(call: BenchCall, task: "Task") -> None:
     if call.task not in (None, task.name):
-        conflict = f"{task.subject.title} {task.purpose}, which is --task {task.name}, not --task {call.task}"
+        conflict = (
+            f"{task.subject.title} {task.describe_purpose()}, which is --task {task.name}, not --task {call.task}"
+        )
         raise UsageError(f"{conflict}; leave out --task, or give another --model")
 
 

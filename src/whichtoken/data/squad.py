@@ -8,7 +8,7 @@ from typing import Any
 
 from whichtoken.boundary import while_reading
 from whichtoken.data.files import check_file, check_unicode
-from whichtoken.errors import BadInput
+from whichtoken.errors import BadInput, name_type
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,7 @@ def _parse_questions(text: str, path: Path) -> list[Question]:
     check_unicode(parsed, text)
     rows = _paragraph_rows(parsed["data"], path) if isinstance(parsed, dict) and "data" in parsed else parsed
     if not isinstance(rows, list):
-        raise BadInput(
-            f"{path} contains a {type(parsed).__name__}; expected SQuAD's format ('data'), or a list of rows"
-        )
+        raise BadInput(f"{path} contains {name_type(parsed)}; expected SQuAD's format ('data'), or a list of rows")
     questions = [_parse_question(row, f"{path}, question {number}", number) for number, row in enumerate(rows)]
     if not questions:
         raise BadInput(f"{path} contains no questions")

@@ -60,6 +60,9 @@ class Classification(Task):
     def reading(self) -> Reading:
         return reading_of(self.subject)
 
+    def describe_purpose(self) -> str:
+        return describe_outputs(self.subject, self.unit) or self.purpose
+
     def check_long(self, long: str | None) -> None:
         texts.check_long(long)
 
@@ -234,6 +237,14 @@ def _activation(config: Any) -> str:
 
 def reading_of(subject: Subject) -> Reading:
     return "value" if link_of(subject) is Link.VALUE else "probability"
+
+
+def describe_outputs(subject: Subject, unit: str) -> str | None:
+    """Return what a regression model does, for messages; None for a classifier."""
+    if reading_of(subject) != "value":
+        return None
+    n_outputs = len(subject.labels)
+    return f"predicts {'a value' if n_outputs == 1 else f'{n_outputs} values'} for each {unit}"
 
 
 def output_fields(subject: Subject, output: float) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from whichtoken.tasks.classify import (
     class_gold,
     class_objective,
     class_target,
+    describe_outputs,
     objective_of,
     output_fields,
     reading_of,
@@ -62,6 +63,9 @@ class ImageClassification(Task):
 
     def reading(self) -> Reading:
         return reading_of(self.subject)
+
+    def describe_purpose(self) -> str:
+        return describe_outputs(self.subject, self.unit) or self.purpose
 
     def inputs(self, inputs: object) -> Iterable[Any]:
         return check_images(inputs)
