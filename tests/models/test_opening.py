@@ -155,7 +155,7 @@ def test_a_zero_shot_pipeline_is_not_misread() -> None:
     [
         (lambda: model_of("bert"), r"\(model, tokenizer\)"),
         (lambda: (wordpiece(), model_of("bert")), r"\(model, tokenizer\), in this order"),
-        (lambda: wordpiece(), r"\(model, tokenizer\)"),
+        (wordpiece, r"\(model, tokenizer\)"),
         (lambda: None, r"a Subject: wt\.load"),
         (lambda: 7, r"a pipeline, a pair \(model, tokenizer\), a folder or a hub name"),
         (lambda: (1, 2, 3), r"a Subject: wt\.load"),

@@ -284,8 +284,8 @@ def test_an_adapter_for_another_base_is_refused(tmp_path: Path) -> None:
 
 def test_trained_prompts_in_a_folder_are_refused(tmp_path: Path) -> None:
     folder = save(tmp_path, "../base")
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "peft_type": "PREFIX_TUNING"}))
+    config = {"peft_type": "PREFIX_TUNING", "base_model_name_or_path": "../base", "num_virtual_tokens": 3}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedModel, match=r"PREFIX_TUNING .* virtual tokens"):
         wt.load(folder)
 

@@ -9,8 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.cli.inputs import build_methods
-from whichtoken.cli.options import Columns, Heads, Model, Reading, References, Settings, Trust, print_list
-from whichtoken.cli.subject import open_subject, say
+from whichtoken.cli.options import (
+    BatchSize,
+    Columns,
+    Device,
+    Dtype,
+    Heads,
+    Model,
+    Reading,
+    References,
+    Revision,
+    Settings,
+    Trust,
+    print_list,
+)
+from whichtoken.cli.subject import Opening, open_subject, say
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.render.terminal import bench_view
 from whichtoken.tables import BenchTable, order_lines
@@ -63,6 +76,10 @@ def bench(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     reading: Reading = None,
     controls: Annotated[
         bool, typer.Option(help="Also measure random and, if words are deleted, refined-noise.")
@@ -112,7 +129,8 @@ def bench(
         from whichtoken.bench.folder import check_tools
 
         check_tools()
-    subject = open_subject(model, references, heads, trust=trust, reading=reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    subject = open_subject(model, references, heads, opening)
     table = benchmark(call, subject, out, gates)
     print_list(bench_view(table))
     if out is not None:

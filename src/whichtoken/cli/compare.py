@@ -13,6 +13,9 @@ from whichtoken.cli.explain import Request, explain_inputs
 from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
     Against,
+    BatchSize,
+    Device,
+    Dtype,
     Format,
     Heads,
     LevelOption,
@@ -21,13 +24,14 @@ from whichtoken.cli.options import (
     Out,
     Reading,
     References,
+    Revision,
     Settings,
     Target,
     Trust,
     make_look,
 )
 from whichtoken.cli.outputs import sink_of, write_results, write_text
-from whichtoken.cli.subject import keep_supported, open_subject
+from whichtoken.cli.subject import Opening, keep_supported, open_subject
 from whichtoken.errors import UsageError
 from whichtoken.metrics.curves import METRICS, Metric, aopc
 from whichtoken.records import Attribution, Curve
@@ -51,6 +55,10 @@ def compare(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     reading: Reading = None,
     form: Format = None,
     out: Out = None,
@@ -67,7 +75,8 @@ def compare(
         raise UsageError(f"compare shows one input, but there are {len(items)}; to measure many, use bench")
     built = inputs.build_methods(methods, settings or [])
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
-    subject = open_subject(model, references, heads, trust=trust, reading=reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    subject = open_subject(model, references, heads, opening)
     supported = keep_supported(subject, built) if methods == "all" else built
     request = Request(supported, inputs.resolve_target(target, against), None, False)
     comparison = compare_methods(subject, items, request)

@@ -11,8 +11,11 @@ from whichtoken.cli import inputs
 from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
     Against,
+    BatchSize,
     Columns,
+    Device,
     Differences,
+    Dtype,
     Format,
     Heads,
     How,
@@ -22,6 +25,7 @@ from whichtoken.cli.options import (
     Out,
     Reading,
     References,
+    Revision,
     Settings,
     Target,
     Trust,
@@ -29,7 +33,7 @@ from whichtoken.cli.options import (
 )
 from whichtoken.cli.outputs import sink_of, write_results
 from whichtoken.cli.run import INTERRUPTED
-from whichtoken.cli.subject import NO_HEADS, keep_supported, open_subject, say
+from whichtoken.cli.subject import NO_HEADS, Opening, keep_supported, open_subject, say
 from whichtoken.errors import UsageError, WhichTokenError
 from whichtoken.records import Attribution
 
@@ -76,6 +80,10 @@ def explain(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     reading: Reading = None,
     form: Format = None,
     out: Out = None,
@@ -108,7 +116,8 @@ def explain(
         raise UsageError("--benchmark is only for --method auto; add --method auto")
     if method not in (None, "auto"):
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
-    subject = open_subject(model, references, heads, trust=trust, reading=reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    subject = open_subject(model, references, heads, opening)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
     methods = inputs.build_methods(why.method if why else method or _default_methods(subject), settings or [])
     supported = keep_supported(subject, methods) if method in (None, "all") else methods

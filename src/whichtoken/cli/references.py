@@ -10,8 +10,8 @@ import typer
 
 import whichtoken
 from whichtoken.cli.inputs import parse_settings
-from whichtoken.cli.options import DEBUG, Columns, Model, Trust
-from whichtoken.cli.subject import open_subject, say
+from whichtoken.cli.options import DEBUG, BatchSize, Columns, Device, Dtype, Model, Revision, Trust
+from whichtoken.cli.subject import Opening, open_subject, say
 from whichtoken.errors import UnknownName
 from whichtoken.render.rows import visible
 
@@ -35,11 +35,15 @@ def references_build(
     out: Annotated[Path, typer.Option("--out", help="Folder to create.")],
     model: Model = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
     settings: RecipeSettings = None,
 ) -> None:
-    subject = open_subject(model, trust=trust)
+    subject = open_subject(model, opening=Opening(trust, device, dtype, revision, batch_size))
     library = _build_library(subject, texts, out, _Building(column, label, settings or []))
     _say_summary(library.summary())
     say(f"written to {out}; use it with --references {out}")

@@ -34,7 +34,7 @@ def parse_device(device: Any) -> torch.device | None:
         parsed = None
     if parsed is None or not ({str(parsed), f"{parsed}:0"} & {*found, "cpu:0"}):
         shown = str(device) if isinstance(device, torch.device) else device
-        raise BadSetting("device", shown, f"one that torch finds here: {', '.join(found)}, or None for the CPU")
+        raise BadSetting("device", shown, f"one that torch finds here: {', '.join(found)}; leave it out for the CPU")
     return parsed
 
 

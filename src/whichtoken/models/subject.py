@@ -355,7 +355,7 @@ class Subject:
 
 def check_batch_size(size: Any) -> None:
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise BadSetting("batch_size", size, "a whole number, at least 1, or None for as many rows as are fast")
+        raise BadSetting("batch_size", size, "a whole number, at least 1; leave it out for the fastest")
 
 
 def check_eval(model: nn.Module) -> None:
