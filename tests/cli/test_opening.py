@@ -72,9 +72,7 @@ def test_the_options_reach_the_model(
         (["--revision", "v1"], "revision='v1' is not allowed; it must be None for the model that comes with"),
     ],
 )
-def test_wrong_values_are_refused_in_one_line(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_values_are_refused_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "explain", "slow", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err

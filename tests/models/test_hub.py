@@ -171,7 +171,7 @@ def test_an_adapter_on_the_hub_is_read_from_the_cache(tmp_path: Path) -> None:
     folder = tmp_path / "hub" / "models--someone--adapter"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(COMMIT)
-    adapted.save_pretrained(folder / "snapshots" / COMMIT, save_embedding_layers=False)
+    adapted.save_pretrained(str(folder / "snapshots" / COMMIT), save_embedding_layers=False)
     subject = wt.load("someone/adapter")
     assert subject.title == "someone/adapter"
     with torch.no_grad():

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -112,7 +112,7 @@ def test_a_pipeline_of_an_image_classifier(tmp_path: Path) -> None:
     assert len(listed) == 1
     for one in (picture, tmp_path / "a.png", str(tmp_path / "a.png")):
         assert wt.explain(pipe, images=one, methods="gae")[0]["gae"].scores == listed[0]["gae"].scores
-        assert wt.explain(pipe, one, methods="gae")[0]["gae"].scores == listed[0]["gae"].scores
+        assert wt.explain(pipe, [one], methods="gae")[0]["gae"].scores == listed[0]["gae"].scores
 
 
 def test_one_array_or_tensor_is_one_image() -> None:
@@ -253,10 +253,10 @@ def test_a_model_of_another_kind_is_named(name: str, tmp_path: Path, capfd: pyte
 
 
 def test_a_class_of_the_users_own_is_what_it_inherits_from() -> None:
-    class Own(transformers.BertForSequenceClassification):  # type: ignore[misc,name-defined]
+    class Own(transformers.BertForSequenceClassification):  # type: ignore[misc]
         pass
 
-    class OwnModel(transformers.BertForQuestionAnswering):  # type: ignore[misc,name-defined]
+    class OwnModel(transformers.BertForQuestionAnswering):  # type: ignore[misc]
         pass
 
     for cls, task in ((Own, "AutoModelForSequenceClassification"), (OwnModel, "AutoModelForQuestionAnswering")):
@@ -290,9 +290,9 @@ def test_a_regression_model_does_not_classify(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda subject: wt.heads.build(subject, 7), "sentences is an int"),
+        (lambda subject: wt.heads.build(subject, cast("Any", 7)), "sentences is an int"),
         (lambda subject: wt.heads.read_conllu(7), "an int is not a path"),  # type: ignore[arg-type]
-        (lambda subject: wt.plot.to_html([7]), "an int cannot be shown"),  # type: ignore[arg-type]
+        (lambda subject: wt.plot.to_html(cast("Any", [7])), "an int cannot be shown"),
         (lambda subject: wt.references.build(subject, 7), "texts is an int"),
     ],
 )

@@ -325,7 +325,7 @@ def test_the_default_model_with_an_adapter() -> None:
     config = peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules="all-linear", init_lora_weights=False)
     adapted = peft.get_peft_model(copy.deepcopy(plain.model), config).eval()
     merged = copy.deepcopy(adapted).merge_and_unload()
-    methods = ["attcat", "gae", "attn-lrp", wt.method("integrated-gradients", steps=4)]
+    methods: list[Any] = ["attcat", "gae", "attn-lrp", wt.method("integrated-gradients", steps=4)]
     pair = [wt.explain((model, plain.processor), TEXTS, methods) for model in (adapted, merged, plain.model)]
     for one, other, without in zip(*pair, strict=True):
         for name in one:

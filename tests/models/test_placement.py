@@ -55,7 +55,12 @@ def test_a_model_is_moved_to_its_device(folder: Path, monkeypatch: pytest.Monkey
     moved: list[Any] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: moved.append(device) or self)
+
+    def note(model: torch.nn.Module, device: Any) -> torch.nn.Module:
+        moved.append(device)
+        return model
+
+    monkeypatch.setattr(torch.nn.Module, "to", note)
     wt.load(folder, device="cuda:1")
     assert moved == [torch.device("cuda:1")]
     with pytest.raises(BadSetting, match=r"device='cuda:2' is not allowed; it must be .*: cpu, cuda:0, cuda:1"):
@@ -66,7 +71,9 @@ def test_a_model_is_moved_to_its_device(folder: Path, monkeypatch: pytest.Monkey
     "device", ["cuda", "cuda:1", torch.device("cuda"), "mps", "xpu", "gpu", "", 0, "meta", "cpu:3x"]
 )
 def test_a_device_that_is_not_there_is_named(device: Any, folder: Path) -> None:
-    with pytest.raises(BadSetting, match=r"device=.* it must be one that torch finds here: cpu; leave it out") as caught:
+    with pytest.raises(
+        BadSetting, match=r"device=.* it must be one that torch finds here: cpu; leave it out"
+    ) as caught:
         wt.load(folder, device=device)
     assert "\n" not in str(caught.value)
 
@@ -102,7 +109,14 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_batch_has_more_rows_and_results_stay(size: int, rows: list[int]) -> None:
     plain = with_heads(with_references(wt.Subject(model_of("bert"), wordpiece(), name="tiny")))
-    methods = ["attcat", "full-lrp", "contrast-cat", "tis", "mask-lrp", wt.method("integrated-gradients", steps=3)]
+    methods: list[Any] = [
+        "attcat",
+        "full-lrp",
+        "contrast-cat",
+        "tis",
+        "mask-lrp",
+        wt.method("integrated-gradients", steps=3),
+    ]
     whole = wt.explain(plain, TEXTS, methods)
     assert max(rows) > size
     rows.clear()
