@@ -211,7 +211,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "not a number": (np.full((4, 4), np.nan), "from nan to nan; floats must be from 0 to 1"),
     "up to 255": (np.full((4, 4), 200.0), "from 200 to 200; floats must be from 0 to 1: divide it by 255"),
     "below 0": (np.full((4, 4), -0.5), "floats must be from 0 to 1: scale it"),
-    "a number": (7, "is a int; expected a file, a PIL image, an array or a tensor"),
+    "a number": (7, "is an int; expected a file, a PIL image, an array or a tensor"),
     "a batch": (torch.zeros(2, 3, 12, 12), r"tensor of shape \(2, 3, 12, 12\)"),
     "a tensor of bytes": (torch.zeros(3, 12, 12, dtype=torch.uint8), "and torch.uint8; expected floats"),
     "a tensor with infinity": (torch.full((3, 12, 12), torch.inf), "holds NaN or infinity"),
@@ -291,7 +291,7 @@ def test_the_warning_filters_of_the_process_are_never_changed(tmp_path: Path, mo
 
 @pytest.mark.parametrize("given", [np.zeros((2, 4, 4, 3), np.uint8), torch.zeros(2, 3, 12, 12), {}, 7])
 def test_images_are_a_list(given: Any) -> None:
-    with pytest.raises(BadInput, match=r"expected a list of images: \[image\]"):
+    with pytest.raises(BadInput, match=r"expected an image, or a list of images: \[image\]"):
         wt.explain(subject(), images=given, methods=["gae"])
 
 
