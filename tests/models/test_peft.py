@@ -17,7 +17,7 @@ import whichtoken as wt
 from whichtoken.errors import UnsupportedModel, UsageError
 
 TEXTS = ["It is a very slow film.", "touching"]
-METHODS = ["attcat", "gae", "attn-lrp", "full-lrp", wt.method("integrated-gradients", steps=4), "alti", "tis"]
+METHODS = ["attcat", "gae", "attn-lrp", "full-lrp", wt.method("integrated-gradients", steps=4), "alti"]
 LAYERS = {
     "albert": ["query", "ffn"],
     "bert": ["query", "value", "dense"],
@@ -26,6 +26,9 @@ LAYERS = {
     "llama": ["q_proj", "v_proj", "up_proj"],
     "modernbert": ["Wqkv", "Wo"],
 }
+
+
+QUICK = ("bert", "gpt2")
 
 
 def train(adapted: Any, kind: str = "bert", seed: int = 0) -> Any:
@@ -63,7 +66,9 @@ def state(model: Any) -> dict[str, Any]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in LAYERS]
+)
 def test_scores_are_those_of_the_merged_model(kind: str) -> None:
     adapted = adapt(kind)
     merged = copy.deepcopy(adapted).merge_and_unload()
@@ -218,8 +223,7 @@ def save(place: Path, base: str, tokenizer_in: str = "base") -> Path:
     return place / "adapter"
 
 
-@pytest.mark.parametrize("tokenizer_in", ["base", "adapter"])
-@pytest.mark.parametrize("base", ["absolute", "../base", "base"])
+@pytest.mark.parametrize(("base", "tokenizer_in"), [("absolute", "base"), ("../base", "adapter"), ("base", "base")])
 def test_a_folder_of_an_adapter(base: str, tokenizer_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save(tmp_path, str(tmp_path / "base") if base == "absolute" else base, tokenizer_in)
     if base == "base":
@@ -319,6 +323,7 @@ def test_without_peft_a_folder_of_an_adapter_says_what_to_install(
         wt.load(folder)
 
 
+@pytest.mark.slow
 def test_the_default_model_with_an_adapter() -> None:
     plain = wt.load()
     torch.manual_seed(1)

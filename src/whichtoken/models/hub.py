@@ -152,4 +152,4 @@ def _suggest(name: str | Path) -> str:
     except OSError:
         return ""
     nearest = get_close_matches(wanted.name, folders, n=1)
-    return f"; did you mean the folder {str(folders[nearest[0]])!r}?" if nearest else ""
+    return f" (did you mean the folder {str(folders[nearest[0]])!r}?)" if nearest else ""
