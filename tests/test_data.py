@@ -331,7 +331,7 @@ def test_the_first_row_is_read_before_a_fault_in_a_later_one(tmp_path: Path) -> 
     ("source", "options", "message"),
     [
         ("nowhere.csv", {}, "there is no file nowhere.csv"),
-        (3, {}, "texts is a int; expected a file, a list"),
+        (3, {}, "texts is an int; expected a file, a list"),
         ({"train": [], "test": []}, {}, "texts is a dict: train, test; .* one split of a dataset"),
         ([3], {}, "row 0 is"),
         ([("a", "b", "c")], {}, "row 0 is"),

@@ -14,7 +14,7 @@ from tests.tiny import model_of, with_heads, with_references, wordpiece
 import whichtoken as wt
 from whichtoken.core.registry import method_names
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
-from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName, UsageError
+from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName
 from whichtoken.methods.random import Random
 
 SubjectOf = Callable[..., wt.Subject]
@@ -119,7 +119,7 @@ def test_single_logit_and_multi_label_heads_use_the_sigmoid() -> None:
     ("call", "error", "message"),
     [
         ({"methods": ["atcat"]}, UnknownName, "did you mean 'attcat'"),
-        ({"methods": "attcat"}, UsageError, r"put it in a list: \['attcat'\]"),
+        ({"methods": "atcat"}, UnknownName, "did you mean 'attcat'"),
         ({"methods": [3]}, BadSetting, "a list of names, or of results of whichtoken.method"),
         ({"methods": [Random]}, BadSetting, "a list of names, or of results of whichtoken.method"),
         ({"methods": None}, BadSetting, "a list of method names"),

@@ -211,7 +211,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "not a number": (np.full((4, 4), np.nan), "from nan to nan; floats must be from 0 to 1"),
     "up to 255": (np.full((4, 4), 200.0), "from 200 to 200; floats must be from 0 to 1: divide it by 255"),
     "below 0": (np.full((4, 4), -0.5), "floats must be from 0 to 1: scale it"),
-    "a number": (7, "is a int; expected a file, a PIL image, an array or a tensor"),
+    "a number": (7, "is an int; expected a file, a PIL image, an array or a tensor"),
     "a batch": (torch.zeros(2, 3, 12, 12), r"tensor of shape \(2, 3, 12, 12\)"),
     "a tensor of bytes": (torch.zeros(3, 12, 12, dtype=torch.uint8), "and torch.uint8; expected floats"),
     "a tensor with infinity": (torch.full((3, 12, 12), torch.inf), "holds NaN or infinity"),
@@ -289,9 +289,9 @@ def test_the_warning_filters_of_the_process_are_never_changed(tmp_path: Path, mo
     assert seen == [True] * len(seen) != []
 
 
-@pytest.mark.parametrize("given", ["a.png", Path("a.png"), np.zeros((4, 4), np.uint8), torch.zeros(3, 12, 12), {}, 7])
+@pytest.mark.parametrize("given", [np.zeros((2, 4, 4, 3), np.uint8), torch.zeros(2, 3, 12, 12), {}, 7])
 def test_images_are_a_list(given: Any) -> None:
-    with pytest.raises(BadInput, match=r"expected a list of images: \[image\]"):
+    with pytest.raises(BadInput, match=r"expected an image, or a list of images: \[image\]"):
         wt.explain(subject(), images=given, methods=["gae"])
 
 
@@ -309,7 +309,7 @@ def test_texts_for_images_and_images_for_texts(subject_of: Callable[..., wt.Subj
     with pytest.raises(UsageError, match="give exactly one of inputs, images, or question with context"):
         wt.explain(subject(), ["a text"], images=[noise()])
     with pytest.raises(BadSetting, match=r"a Subject: wt.load"):
-        wt.explain("vit", images=[noise()])  # type: ignore[arg-type]
+        wt.explain(7, images=[noise()])  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="one of the model's 3 labels"):
         wt.explain(subject(), images=[noise()], target=3)
 
@@ -379,6 +379,10 @@ def test_an_image_classifier_is_loaded_with_its_processor(tmp_path: Path) -> Non
 def test_a_backbone_without_a_head_is_no_classifier(tmp_path: Path) -> None:
     image_model_of("vit").vit.save_pretrained(tmp_path)
     processor().save_pretrained(tmp_path)
+    with pytest.raises(wt.WhichTokenError, match=r"an embedding model \(ViTModel\) without a classification head"):
+        wt.load(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "architectures": None}))
     with pytest.raises(
         wt.WhichTokenError, match=r"no weights for classifier.*fine-tune it as an image classifier first"
     ):

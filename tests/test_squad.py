@@ -83,7 +83,7 @@ def test_a_byte_order_mark_is_no_matter(tmp_path: Path) -> None:
     [
         ("not JSON", "questions.json is not the JSON of questions and contexts: "),
         ("", "is not the JSON of questions"),
-        ("5", r"contains a int; expected SQuAD's format \('data'\), or a list of rows"),
+        ("5", r"contains an int; expected SQuAD's format \('data'\), or a list of rows"),
         ({"rows": []}, "contains a dict; expected SQuAD's format"),
         ([], "questions.json contains no questions"),
         (squad(), "contains no questions"),

@@ -20,11 +20,13 @@ from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting, plan_passes
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models import (
+    AnySubject,
     Batch,
     LogitCache,
     LongTexts,
     ModelProbe,
     Subject,
+    as_subject,
     batches,
     capture,
     return_freed_memory,
@@ -46,14 +48,14 @@ Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
 
 
 def explain(
-    subject: Subject,
+    subject: AnySubject,
     inputs: Iterable[Any] | None = None,
-    methods: Iterable[str | Method] = ("attcat",),
+    methods: str | Method | Iterable[str | Method] = ("attcat",),
     target: AnyTarget = None,
     long: LongTexts | None = None,
     layers: bool = False,
     *,
-    images: Iterable[Any] | None = None,
+    images: Any = None,
     question: str | Sequence[str] | None = None,
     context: str | Sequence[str] | None = None,
     targets: Targets = None,
@@ -62,17 +64,19 @@ def explain(
 ) -> Results:
     """Return, for each input in order, the attribution of each method, as a list that shows and saves itself.
 
-    `inputs`: texts, pairs of texts, or rows that keep their identity in `Attribution.source`: what
-    `wt.data.read_examples` yields, a Hugging Face dataset, or dictionaries.
+    `subject`: what `whichtoken.load` returns, a `Subject`, a pipeline of transformers, a pair (model, tokenizer), a
+    folder or a hub name, which is loaded at every call. `inputs`: one text, or a list of texts, pairs of texts, or rows
+    that keep their identity in `Attribution.source`: what `wt.data.read_examples` yields, a Hugging Face dataset, or
+    dictionaries. A tuple of two texts is refused, because it could be one pair or two texts.
 
-    `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`. Results are keyed by the
-    string that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or name,
-    or `Contrast(a, b)`. `targets`: several of them, or "all" labels; the list then has one result for each input and
-    target. `long`: texts over the model's limit are truncated ("truncate", the default; the result counts
-    the truncated tokens), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
-    `layers`: include per-layer contributions, for methods that sum over layers. `remove_top`: also measure what remains
-    of the output without the strongest word, the two strongest, up to this many (`Attribution.removals`); each step
-    evaluates an input once more for each method.
+    `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`; as a list, or as one
+    string ("attcat,gae"). Results are keyed by the name that was passed, or by the method's `label`. `target`: the
+    predicted class (None), a class by index or name, or `Contrast(a, b)`. `targets`: several of them, or "all" labels;
+    the list then has one result for each input and target. `long`: texts over the model's limit are truncated
+    ("truncate", the default; the result counts the truncated tokens), explained in overlapping windows whose scores are
+    averaged ("window"), or refused ("error"). `layers`: include per-layer contributions, for methods that sum over
+    layers. `remove_top`: also measure what remains of the output without the strongest word, the two strongest, up to
+    this many (`Attribution.removals`); each step evaluates an input once more for each method.
 
     For models that answer questions, give `question` and `context`: texts, or lists of the same length; or pairs as
     `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
@@ -83,8 +87,10 @@ def explain(
     for a text without entities. `target`: the predicted label (None), another, its kind ("LOC" for B-LOC and I-LOC), or
     `Contrast(a, b)`. Inputs may be lists of words. Long texts are read in windows by default.
 
-    For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them.
+    For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them; or one
+    of these.
     """
+    subject = as_subject(subject)
     pairs = None if question is None and context is None else _pair_questions(question, context)
     arguments = {"inputs": inputs, "question": pairs, "images": images}
     passed = [(keyword, value) for keyword, value in arguments.items() if value is not None]
@@ -97,9 +103,9 @@ def explain(
 
 
 def explain_each(
-    subject: Subject,
+    subject: AnySubject,
     inputs: Iterable[Any],
-    methods: Iterable[str | Method] = ("attcat",),
+    methods: str | Method | Iterable[str | Method] = ("attcat",),
     target: AnyTarget = None,
     long: LongTexts | None = None,
     layers: bool = False,
@@ -114,7 +120,7 @@ def explain_each(
     For questions, inputs are pairs (question, context). `on_bad_input` is called with an input that cannot be explained
     and the error, and the input is skipped; without it, the error is raised.
     """
-    job = plan(subject, methods, target, long, layers)
+    job = plan(as_subject(subject), methods, target, long, layers)
     job = replace(job, remove_top=top_words.check_count(job.task, remove_top))
     if targets is not None:
         job = replace(job, targets=plan_targets(job.task, target, targets))
@@ -128,7 +134,7 @@ def check_keyword(subject: Subject, keyword: str) -> None:
     task = task_for(subject)
     if keyword != "inputs" and keyword not in task.keywords:
         passed = "a question was" if keyword == "question" else f"{keyword} were"
-        raise UsageError(f"{passed} given, but {subject.title} {task.purpose}; give {task.input_hint}")
+        raise UsageError(f"{passed} given, but {subject.title} {task.describe_purpose()}; give {task.input_hint}")
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class Job:
         kept = max(_n_attentions(needs, eager) for needs in self.passes.values())
         heads = config.num_hidden_layers * config.num_attention_heads * kept
         small = rows * longest <= TOKENS_PER_BATCH and rows * longest**2 * heads <= PAIRS_PER_BATCH
-        return small and not (rows > 1 and self.subject.batches_of_one)
+        return small and self.subject.fits_rows(rows)
 
     @property
     def at_once(self) -> int:
@@ -175,7 +181,11 @@ class Job:
 
 
 def plan(
-    subject: Subject, methods: Iterable[str | Method], target: Any = None, long: Any = None, layers: bool = False
+    subject: Subject,
+    methods: str | Method | Iterable[str | Method],
+    target: Any = None,
+    long: Any = None,
+    layers: bool = False,
 ) -> Job:
     """Validate a call before any work, except for a missing library or head mask, which the method itself reports."""
     task_for(subject)

@@ -27,7 +27,16 @@ def show(value: object, width: int = 200) -> str:
     try:
         return f"{value!r:.{width}}"
     except (RecursionError, ValueError):
-        return f"a {type(value).__name__} too large to show"
+        return f"{name_type(value)} too large to show"
+
+
+def name_type(value: object) -> str:
+    """Return the type of a value for a message: "a list", "an int"."""
+    return with_article(type(value).__name__)
+
+
+def with_article(name: str) -> str:
+    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"
 
 
 class WhichTokenError(Exception):

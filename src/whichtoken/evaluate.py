@@ -20,7 +20,7 @@ from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.core.rows import Row
 from whichtoken.errors import BadSetting, UsageError
 from whichtoken.metrics.bounds import WIDTH, Bounds, Sets, find_bounds
-from whichtoken.models import LogitCache, Subject, return_freed_memory
+from whichtoken.models import AnySubject, LogitCache, as_subject, return_freed_memory
 from whichtoken.records import Attribution, Curve, Order, Plan
 from whichtoken.tasks import Opened, Task, Unit, task_for
 
@@ -30,7 +30,7 @@ TOLERANCE = 0.02  # a larger change in the probability of the whole input means 
 
 
 def degrade(
-    subject: Subject,
+    subject: AnySubject,
     attributions: Iterable[Attribution],
     perturbation: str | Perturbation | None = None,
     order: Order = "morf",
@@ -56,7 +56,7 @@ def degrade(
         raise UsageError(
             f"{len(records)} attributions and {len(items)} inputs; give the same number of each, or no inputs"
         )
-    task = task_for(subject.with_twin() if isinstance(subject, Subject) else subject)
+    task = task_for(as_subject(subject).with_twin())
     how = task.removal(perturbation)
     plan = Plan(how.name, order, grid, level)
     curves: dict[int, Curve] = {}

@@ -328,7 +328,7 @@ def test_two_names_of_one_method_are_two_lines(subject_of: SubjectOf) -> None:
 
 def test_wrong_calls_are_refused(subject_of: SubjectOf, tmp_path: Path) -> None:
     subject = subject_of("bert")
-    for methods, message in (("attcat", "put it in a list"), ([], "at least one method"), (["atcat"], "'attcat'")):
+    for methods, message in (("atcat", "'attcat'"), ([], "at least one method"), (["atcat"], "'attcat'")):
         with pytest.raises(UsageError, match=message):
             wt.bench.run(subject, TEXTS, methods)
     with pytest.raises(UnknownName, match="unknown protocol 'attcatt'"):

@@ -146,7 +146,7 @@ def test_a_model_without_a_head_that_qualifies_has_an_empty_mask(subject_of: Sub
     [
         ([], {}, BadInput, "there is no sentence"),
         (["It won."], {}, BadInput, "is not a parsed sentence"),
-        (7, {}, BadInput, "sentences is a int"),
+        (7, {}, BadInput, "sentences is an int"),
         ("nowhere.conllu", {}, BadInput, "there is no file nowhere.conllu"),
         (CORPUS, {"syntactic": -1}, BadSetting, "syntactic=-1 is not allowed; it must be at least 0"),
         (CORPUS, {"positional": "x"}, BadSetting, "positional='x' is not allowed"),

@@ -36,7 +36,6 @@ LONG = "The actors were wonderful, but the plot was dull and the music forgettab
         (["\ud800"], "input 0 is not valid Unicode"),
         (None, "give exactly one of inputs, images, or question with context"),
         ({"a": "b"}, "expected a list of strings"),
-        ("one text", r"inputs is one string, 'one text'; put it in a list: \[text\]"),
     ],
 )
 def test_bad_inputs_are_named(inputs: Any, message: str, subject_of: SubjectOf) -> None:

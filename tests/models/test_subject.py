@@ -1,5 +1,6 @@
 """Subject: what it refuses, what it knows of a model, and how it names it."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def test_something_that_is_no_transformer_is_refused() -> None:
     ("model", "found"), [(BertModel, "returns no logits"), (BertForMaskedLM, r"logits of shape \(1, 3, 200\)")]
 )
 def test_a_model_without_a_classification_head_is_refused(model: Any, found: str) -> None:
-    subject = wt.Subject(model(BertConfig(**SMALL)).eval(), wordpiece())
+    """Also if its class does not say so."""
+    subject = wt.Subject(type("Own", (model,), {})(BertConfig(**SMALL)).eval(), wordpiece())
     with pytest.raises(UnsupportedModel, match=f"{found}; .*sequence-classification head"):
         wt.explain(subject, ["slow"])
 
@@ -167,7 +169,10 @@ def test_load_refuses_a_folder_that_is_not_there_or_not_a_model(tmp_path: Path) 
 
 
 def test_load_refuses_a_body_whose_head_was_never_trained(tmp_path: Path) -> None:
+    """Even if its configuration does not name a class."""
     model_of("bert").bert.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "architectures": None}))
     wordpiece().save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModel, match=r"no weights for classifier.bias, classifier.weight; fine-tune"):
         wt.load(tmp_path)

@@ -89,7 +89,7 @@ def test_attributions_of_one_text_that_follow_one_another_are_one_panel() -> Non
     assert group_results(FINE) == [{"attcat": FINE}]
     assert group_results([]) == group_results({}) == []
     assert [list(group) for group in group_results([FINE, FINE])] == [["attcat"], ["attcat"]]  # a repeated text
-    with pytest.raises(UsageError, match="a int cannot be shown"):
+    with pytest.raises(UsageError, match="an int cannot be shown"):
         group_results([3])  # type: ignore[list-item]
 
 

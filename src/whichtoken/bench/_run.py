@@ -25,7 +25,7 @@ from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
 from whichtoken.data.sources import BadRow, OnBadRow, refuse
 from whichtoken.errors import BadInput, UsageError
-from whichtoken.models import Subject
+from whichtoken.models import AnySubject, as_subject
 from whichtoken.tables import BenchTable
 from whichtoken.tasks import BenchInput, task_for
 
@@ -44,9 +44,9 @@ class Sample:
 
 
 def run(
-    subject: Subject,
+    subject: AnySubject,
     texts: Any,
-    methods: Iterable[str | Method] | None = None,
+    methods: str | Method | Iterable[str | Method] | None = None,
     labels: Any = None,
     protocol: str | Protocol = "recommended",
     out: str | Path | None = None,
@@ -65,17 +65,17 @@ def run(
 
 
 def prepare(
-    subject: Subject,
-    methods: Iterable[str | Method] | Mapping[str, Method] | None,
+    subject: AnySubject,
+    methods: str | Method | Iterable[str | Method] | Mapping[str, Method] | None,
     protocol: Protocol,
     external: External | None = None,
 ) -> Bench:
     """Check everything that can be checked before the inputs are read."""
-    task = task_for(subject)
-    protocol = protocol.adapt_to(task)
+    opened = as_subject(subject)
+    protocol = protocol.adapt_to(task_for(opened))
     if protocol.max_tokens is not None:
-        subject = replace(subject, max_tokens=protocol.max_tokens)
-    task = task_for(subject.with_twin())
+        opened = replace(opened, max_tokens=protocol.max_tokens)
+    task = task_for(opened.with_twin())
     if methods is None:
         methods = default_methods(task, bool(protocol.plans()), protocol.effort)
     by_name = methods if isinstance(methods, Mapping) else resolve_methods(methods)

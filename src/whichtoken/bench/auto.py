@@ -19,7 +19,7 @@ from whichtoken.bench.selection import default_methods
 from whichtoken.bench.verdict import main_columns, rank
 from whichtoken.core.registry import method, method_names
 from whichtoken.errors import BadArtifact, UsageError
-from whichtoken.models import Subject
+from whichtoken.models import AnySubject, Subject, as_subject
 from whichtoken.models.loading import DEFAULT
 from whichtoken.tables import BenchTable
 from whichtoken.tasks import task_for
@@ -35,26 +35,27 @@ class BestMethod:
     why: str
 
 
-def best_method(subject: Subject, texts: Any = (), benchmark: str | Path | None = None) -> BestMethod:
+def best_method(subject: AnySubject, texts: Any = (), benchmark: str | Path | None = None) -> BestMethod:
     """Return the method with the highest mean normalised AOPC; one tuned on deletion must also lead by mask.
 
     The numbers come from `benchmark`, a folder written by `bench.run(out=...)`; else from the benchmark stored for
     this model (by `remember`, or with the default model; the larger one); else from a small benchmark on a few of the
     inputs, which is then stored.
     """
-    table, origin = _read_stored(subject, benchmark)
-    task = task_for(subject)
+    opened = as_subject(subject)
+    table, origin = _read_stored(opened, benchmark)
+    task = task_for(opened)
     names = [name for name in method_names() if task.can_run(method(name)) is None]
     if table is None:
         examples = list(islice(task.examples(texts, None, None), SMALL))
         if not examples:
             raise UsageError(f"there is no stored benchmark of this model; pass {task.unit}s to run a small one on")
         how = protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",), min_tokens=1)
-        bench = prepare(subject, None, how)
+        bench = prepare(opened, None, how)
         table = run_sample(bench, gather(bench, examples), None, {})
         origin = f"a small benchmark on {len(examples)} {task.unit}{'s' * (len(examples) != 1)}"
         choice = choose(table, origin, names)  # first: a table without a usable method must not be stored
-        _store(subject, table)
+        _store(opened, table)
         return choice
     return choose(table, origin, names)
 

@@ -12,18 +12,22 @@ from whichtoken.cli.completion import complete_methods, complete_metrics, one_of
 from whichtoken.cli.inputs import build_methods
 from whichtoken.cli.options import (
     METHODS,
+    BatchSize,
     Columns,
+    Device,
+    Dtype,
     Heads,
     Model,
     Reading,
     References,
+    Revision,
     Settings,
     Trust,
     print_list,
     single_value,
 )
 from whichtoken.cli.rows import BadRows, Delimiter, InputFormat, OnBadRowOption, RowOptions
-from whichtoken.cli.subject import open_subject, say
+from whichtoken.cli.subject import Opening, open_subject, say
 from whichtoken.errors import UsageError
 from whichtoken.render.terminal import bench_view
 from whichtoken.tables import BenchTable, order_lines
@@ -127,6 +131,10 @@ def bench(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     reading: Reading = None,
     controls: Annotated[
         bool, typer.Option(help="Also measure random and, if words are deleted, refined-noise.")
@@ -180,7 +188,8 @@ def bench(
         from whichtoken.bench.folder import check_tools
 
         check_tools()
-    subject = open_subject(model, references, heads, trust=trust, reading=reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    subject = open_subject(model, references, heads, opening)
     table = benchmark(call, subject, out, gates, bad)
     print_list(bench_view(table))
     _remember(subject, table)
@@ -323,7 +332,9 @@ def benchmark(
 
 def _check_task(call: BenchCall, task: "Task") -> None:
     if call.task not in (None, task.name):
-        conflict = f"{task.subject.title} {task.purpose}, which is --task {task.name}, not --task {call.task}"
+        conflict = (
+            f"{task.subject.title} {task.describe_purpose()}, which is --task {task.name}, not --task {call.task}"
+        )
         raise UsageError(f"{conflict}; leave out --task, or give another --model")
 
 

@@ -15,6 +15,9 @@ from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
     METHODS,
     Against,
+    BatchSize,
+    Device,
+    Dtype,
     Format,
     Heads,
     LevelOption,
@@ -23,6 +26,7 @@ from whichtoken.cli.options import (
     Out,
     Reading,
     References,
+    Revision,
     Settings,
     Target,
     Token,
@@ -31,7 +35,7 @@ from whichtoken.cli.options import (
     single_value,
 )
 from whichtoken.cli.outputs import sink_of, write_results, write_text
-from whichtoken.cli.subject import keep_supported, open_subject, say, say_written
+from whichtoken.cli.subject import Opening, keep_supported, open_subject, say, say_written
 from whichtoken.errors import UsageError
 from whichtoken.metrics.curves import METRICS, Metric, aopc
 from whichtoken.records import Attribution, Curve
@@ -61,6 +65,10 @@ def compare(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     reading: Reading = None,
     form: Format = None,
     out: Out = None,
@@ -78,7 +86,8 @@ def compare(
     names = single_value("--method", methods) or "all"
     built = inputs.build_methods(names, settings or [])
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
-    subject = open_subject(model, references, heads, trust=trust, reading=reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    subject = open_subject(model, references, heads, opening)
     supported = keep_supported(subject, built) if names == "all" else built
     request = Request(supported, inputs.resolve_target(target, against), None, False, token=token)
     comparison = compare_methods(subject, items, request)

@@ -13,8 +13,11 @@ from whichtoken.cli.inputs import CommandInputs
 from whichtoken.cli.options import (
     METHODS,
     Against,
+    BatchSize,
     Columns,
+    Device,
     Differences,
+    Dtype,
     Format,
     Heads,
     How,
@@ -24,6 +27,7 @@ from whichtoken.cli.options import (
     Out,
     Reading,
     References,
+    Revision,
     Settings,
     Target,
     Targets,
@@ -45,7 +49,7 @@ from whichtoken.cli.rows import (
     failed_file,
 )
 from whichtoken.cli.run import INTERRUPTED
-from whichtoken.cli.subject import NO_HEADS, keep_supported, open_subject, say
+from whichtoken.cli.subject import NO_HEADS, Opening, keep_supported, open_subject, say
 from whichtoken.errors import BadInput, UsageError, WhichTokenError
 from whichtoken.records import Attribution
 
@@ -109,6 +113,10 @@ def explain(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     reading: Reading = None,
     form: Format = None,
     out: Out = None,
@@ -152,7 +160,8 @@ def explain(
         raise UsageError("--benchmark is only for --method auto; add --method auto")
     if method not in (None, "auto"):
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
-    subject = open_subject(model, references, heads, trust=trust, reading=reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    subject = open_subject(model, references, heads, opening)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
     built = inputs.build_methods(why.method if why else method or _task(subject).default_methods, settings or [])
     supported = keep_supported(subject, built) if method in (None, "all") else built

@@ -10,9 +10,9 @@ import typer
 import whichtoken
 from whichtoken.atomic_write import check_writable
 from whichtoken.cli.inputs import parse_settings
-from whichtoken.cli.options import DEBUG, Model, Trust, print_list
+from whichtoken.cli.options import DEBUG, BatchSize, Device, Dtype, Model, Revision, Trust, print_list
 from whichtoken.cli.rows import Delimiter
-from whichtoken.cli.subject import NO_HEADS, open_subject, say, say_written
+from whichtoken.cli.subject import NO_HEADS, Opening, open_subject, say, say_written
 from whichtoken.data.sources import DataFile
 from whichtoken.errors import UnknownName, UsageError
 
@@ -101,12 +101,16 @@ def heads_build(
     delimiter: Delimiter = None,
     model: Model = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     settings: RuleSettings = None,
 ) -> None:
     corpus, rule = Corpus(conllu or [], text, pipeline, delimiter), rule_settings(settings or [])
     check_writable(out)
     sentences = corpus.sentences()
-    subject = open_subject(model, trust=trust)
+    subject = open_subject(model, opening=Opening(trust, device, dtype, revision, batch_size))
     mask = whichtoken.heads.build(subject, sentences, corpus=corpus.name, out=out, **rule)
     _show_heads(mask)
     say(f"written to {out}; use it with --heads {out}")

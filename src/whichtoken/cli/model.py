@@ -6,8 +6,8 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from whichtoken.cli.options import Heads, Reading, References, Trust, print_list
-from whichtoken.cli.subject import open_subject, unsupported_methods
+from whichtoken.cli.options import BatchSize, Device, Dtype, Heads, Reading, References, Revision, Trust, print_list
+from whichtoken.cli.subject import Opening, open_subject, unsupported_methods
 from whichtoken.render.terminal import table_view
 
 if TYPE_CHECKING:
@@ -21,9 +21,14 @@ def model(
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     reading: Reading = None,
 ) -> None:
-    print_list(_model_page(open_subject(name, references, heads, trust=trust, reading=reading)))
+    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    print_list(_model_page(open_subject(name, references, heads, opening)))
 
 
 def _model_page(subject: "Subject") -> RenderableType:

@@ -24,6 +24,22 @@ Trust = Annotated[
     bool,
     typer.Option("--trust-remote-code", help="Run Python code that comes with the model; it can do anything you can."),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="Device to run the model on, such as cuda or mps; default: the CPU."),
+]
+Dtype = Annotated[
+    str,
+    typer.Option("--dtype", help="Precision: float16, bfloat16, float32 or float64; auto: as stored."),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", help="Branch, tag or commit of a model on the hub."),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option("--batch-size", help="Most rows that the model reads at once, to save memory; same results."),
+]
 References = Annotated[
     Path | None,
     typer.Option("--references", help="Folder of the model's reference library (see: references build)."),

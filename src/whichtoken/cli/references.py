@@ -10,9 +10,9 @@ import typer
 
 import whichtoken
 from whichtoken.cli.inputs import parse_settings
-from whichtoken.cli.options import DEBUG, Columns, Model, Trust
+from whichtoken.cli.options import DEBUG, BatchSize, Columns, Device, Dtype, Model, Revision, Trust
 from whichtoken.cli.rows import Delimiter, InputFormat, OnBadRowOption, RowOptions, failed_file
-from whichtoken.cli.subject import open_subject, say
+from whichtoken.cli.subject import Opening, open_subject, say
 from whichtoken.data.sources import DataFile
 from whichtoken.errors import UnknownName
 from whichtoken.render.rows import visible
@@ -37,6 +37,10 @@ def references_build(
     out: Annotated[Path, typer.Option("--out", help="Folder to create.")],
     model: Model = None,
     trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
     column: Columns = None,
     label: Annotated[str | None, typer.Option("--label", help="Column with the labels.")] = None,
     delimiter: Delimiter = None,
@@ -47,7 +51,7 @@ def references_build(
     rows = RowOptions(delimiter, input_format, on_bad_row)
     bad = rows.collector()
     source = rows.open(texts, bad)
-    subject = open_subject(model, trust=trust)
+    subject = open_subject(model, opening=Opening(trust, device, dtype, revision, batch_size))
     library = _build_library(subject, source, out, _Building(column, label, settings or []))
     _say_summary(library.summary())
     say(f"written to {out}; use it with --references {out}")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,18 @@ NO_HEADS = (
 )
 
 
+@dataclass(frozen=True)
+class Opening:
+    """How a model is opened: the options that every command with a model has."""
+
+    trust: bool = False
+    device: str | None = None
+    dtype: str = "float32"
+    revision: str | None = None
+    batch_size: int | None = None
+    reading: str | None = None
+
+
 def say(line: str) -> None:
     """Print to standard error, so that pipes carry only results."""
     print(f"whichtoken: {line}", file=sys.stderr)
@@ -39,10 +52,9 @@ def open_subject(
     model: str | None,
     references: Path | None = None,
     heads: Path | None = None,
-    *,
-    trust: bool = False,
-    reading: str | None = None,
+    opening: Opening | None = None,
 ) -> "Subject":
+    how = opening or Opening()
     with while_reading(references or heads or "", UsageError):
         if references is not None:
             restore_folder(references)
@@ -53,8 +65,18 @@ def open_subject(
     with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 
-        checked: Any = reading  # by Subject
-        return load(model, references=references, heads=heads, trust_remote_code=trust, reading=checked)
+        checked: Any = how.reading  # by Subject
+        return load(
+            model,
+            revision=how.revision,
+            dtype=how.dtype,
+            device=how.device,
+            references=references,
+            heads=heads,
+            trust_remote_code=how.trust,
+            reading=checked,
+            batch_size=how.batch_size,
+        )
 
 
 def keep_supported(subject: "Subject", methods: Sequence[Any]) -> list[Any]:

@@ -1,5 +1,6 @@
 """The registry of methods: register them, find them by name, and build them from presets and settings."""
 
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import entry_points
@@ -57,10 +58,17 @@ def check(method: Method) -> None:
     check_settings(type(method), method.name, method.settings)
 
 
-def resolve_methods(methods: Iterable[str | Method]) -> dict[str, Method]:
-    """Return the methods, keyed by the string that was passed or by the method's label."""
-    if isinstance(methods, str | Method):
-        raise UsageError(f"methods is {methods!r}; put it in a list: [{methods!r}]")
+def split_names(text: str) -> list[str]:
+    """Split "attcat,gae@repo" at commas, except those within parentheses."""
+    return [name for part in re.split(r",(?![^()]*\))", text) if (name := part.strip())]
+
+
+def resolve_methods(methods: str | Method | Iterable[str | Method]) -> dict[str, Method]:
+    """Return the methods, keyed by the name that was passed or by the method's label; a string may list several."""
+    if isinstance(methods, str):
+        methods = split_names(methods)
+    elif isinstance(methods, Method) and not isinstance(methods, type):
+        methods = [methods]
     if not isinstance(methods, Iterable):
         raise BadSetting("methods", methods, "a list of method names")
     resolved: dict[str, Method] = {}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from whichtoken.boundary import while_reading
 from whichtoken.data.files import read_file_rows
 from whichtoken.data.sources import BadRow, DataFile, as_file
-from whichtoken.errors import BadInput
+from whichtoken.errors import BadInput, name_type
 
 TEXTS = (
     ("text",),
@@ -209,8 +209,8 @@ def _check_iterable(source: Any) -> Iterable[Any]:
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         keys = ": " + ", ".join(map(str, source)) if isinstance(source, Mapping) else ""
         raise BadInput(
-            f"texts is a {type(source).__name__}{keys}; expected a file, a list of texts or pairs, or rows such as one "
-            "split of a dataset"
+            f"texts is {name_type(source)}{keys}; expected a file, a list of texts or pairs, or rows such as one split "
+            "of a dataset"
         )
     return source
 

@@ -9,7 +9,7 @@ from typing import Any
 from whichtoken.boundary import while_reading
 from whichtoken.data.files import check_file, check_unicode
 from whichtoken.data.sources import BadRow, DataFile, as_file
-from whichtoken.errors import BadInput
+from whichtoken.errors import BadInput, name_type
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,7 @@ def _parse_questions(text: str, path: DataFile) -> list[Question]:
     check_unicode(parsed, text)
     rows = _paragraph_rows(parsed["data"], path) if isinstance(parsed, dict) and "data" in parsed else parsed
     if not isinstance(rows, list):
-        raise BadInput(
-            f"{path} contains a {type(parsed).__name__}; expected SQuAD's format ('data'), or a list of rows"
-        )
+        raise BadInput(f"{path} contains {name_type(parsed)}; expected SQuAD's format ('data'), or a list of rows")
     questions = []
     for number, row in enumerate(rows):
         where = f"{path}, question {number}"

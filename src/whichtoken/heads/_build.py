@@ -20,7 +20,7 @@ from whichtoken.atomic_write import check_writable
 from whichtoken.core.objectives import anything
 from whichtoken.core.trace import Site, needs
 from whichtoken.data.examples import count_examples
-from whichtoken.errors import BadInput, BadSetting, NotFinite
+from whichtoken.errors import BadInput, NotFinite, name_type
 from whichtoken.heads.conllu import read_conllu
 from whichtoken.heads.count import HeadCounts, align, restrict_to_window
 from whichtoken.heads.mask import HeadMask
@@ -30,6 +30,7 @@ from whichtoken.heads.store import read, save
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Document, batches, window_row
 from whichtoken.models.freed_memory import return_freed_memory
+from whichtoken.models.opening import AnySubject, as_subject
 from whichtoken.models.subject import Subject
 from whichtoken.settings import make_settings
 
@@ -39,7 +40,7 @@ TIE = 1e-6  # relative difference up to which attention weights count as equal, 
 
 
 def build(
-    subject: Subject,
+    subject: AnySubject,
     sentences: Iterable[Sentence] | str | Path,
     *,
     corpus: str | None = None,
@@ -51,33 +52,31 @@ def build(
     `sentences`: from `read_conllu` or `parse_texts`, or the path of a CoNLL-U file. `corpus`: its name in
     the statistics. `out`: the JSON file to write. `settings`: those of `whichtoken.heads.HeadRule`.
     """
-    if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
+    opened = as_subject(subject).with_twin()
     rule = make_settings(HeadRule, "heads.build", {}, None, settings)
     if out is not None:
         check_writable(out)
     if isinstance(sentences, str | Path):
         corpus, sentences = corpus or Path(sentences).name, read_conllu(sentences)
     if not isinstance(sentences, Iterable):
-        raise BadInput(f"sentences is a {type(sentences).__name__}; expected a CoNLL-U file, or parsed sentences")
-    subject = subject.with_twin()
-    counted = _Counted(HeadCounts(rule, subject.n_layers, subject.n_heads))
+        raise BadInput(f"sentences is {name_type(sentences)}; expected a CoNLL-U file, or parsed sentences")
+    counted = _Counted(HeadCounts(rule, opened.n_layers, opened.n_heads))
     with tqdm(total=count_examples(sentences), desc="reading heads", unit=" sentences", disable=None) as bar:
         for chunk in _chunks(iter(sentences)):
-            _count(subject, chunk, counted)
+            _count(opened, chunk, counted)
             return_freed_memory()
             bar.update(len(chunk))
     tally = counted.tally
     if not tally.counted["sentences"]:
         raise BadInput("there is no sentence to analyse; give a CoNLL-U file, or sentences with words")
     mask = HeadMask(
-        model=subject.title,
-        fingerprint=subject.fingerprint(),
+        model=opened.title,
+        fingerprint=opened.fingerprint(),
         origin="measured",
         rule=rule,
         syntactic=tally.syntactic(),
         positional=tally.positional(),
-        added=((False,) * subject.n_heads,) * subject.n_layers,
+        added=((False,) * opened.n_heads,) * opened.n_layers,
         statistics=tally.statistics(corpus or "sentences", counted.n_cut, counted.n_empty),
     )
     if out is not None:
@@ -85,13 +84,12 @@ def build(
     return mask
 
 
-def load(path: str | Path, subject: Subject | None = None) -> HeadMask:
+def load(path: str | Path, subject: AnySubject | None = None) -> HeadMask:
     """Read a stored mask; LibraryMismatch if it was built for a model other than `subject`."""
-    if subject is not None and not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a mask of any model")
+    opened = None if subject is None else as_subject(subject)
     mask = read(path)
-    if subject is not None:
-        subject.check_heads(mask)
+    if opened is not None:
+        opened.check_heads(mask)
     return mask
 
 

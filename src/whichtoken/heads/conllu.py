@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whichtoken.boundary import while_reading
 from whichtoken.data.files import check_file, read_lines
-from whichtoken.errors import BadInput
+from whichtoken.errors import BadInput, name_type
 from whichtoken.heads.sentence import Parsed, Sentence
 from whichtoken.words import Span
 
@@ -25,7 +25,7 @@ def read_conllu(*paths: str | Path) -> Iterator[Sentence]:
     """Yield the sentences of one or more files, reading lazily. BadInput names the file and the line."""
     for path in paths:
         if not isinstance(path, str | Path):
-            raise BadInput(f"a {type(path).__name__} is not a path; give CoNLL-U files: read_conllu('dev.conllu')")
+            raise BadInput(f"{name_type(path)} is not a path; give CoNLL-U files: read_conllu('dev.conllu')")
         with while_reading(path, BadInput):
             check_file(Path(path).expanduser())
     return (sentence for path in paths for sentence in _sentences(Path(path).expanduser()))

@@ -24,7 +24,7 @@ from whichtoken.core.trace import Ask, Method
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel
 from whichtoken.heads.mask import HeadMask
 from whichtoken.metrics.ranks import kendall
-from whichtoken.models import Subject
+from whichtoken.models import AnySubject, Subject, as_subject
 from whichtoken.models.quantised import find_integer_weights
 from whichtoken.records import Attribution
 from whichtoken.references._build import build as build_references
@@ -42,14 +42,14 @@ class Sanity:
     n_texts: int  # texts whose tokens the method ranks, that is, scores differently, on the original model
 
 
-def randomised(subject: Subject, n_blocks: int, seed: int = 0) -> Subject:
+def randomised(subject: AnySubject, n_blocks: int, seed: int = 0) -> Subject:
     """Return the subject with a copy of its model whose head and last `n_blocks` blocks are randomised.
 
     One more than the model has blocks randomises everything, embeddings included. (Blocks that share weights, as in
     ALBERT, count once.) The values of a tensor depend only on its name and the seed, so the head is the same for every
     `n_blocks`. The head mask is kept; a reference library, which holds the model's activations, is dropped.
     """
-    _check_subject(subject)
+    subject = as_subject(subject)
     _check_seed(seed)
     _check_n_blocks(subject, n_blocks)
     fixed = find_integer_weights(subject.model)
@@ -66,9 +66,9 @@ def randomised(subject: Subject, n_blocks: int, seed: int = 0) -> Subject:
 
 
 def sanity_check(
-    subject: Subject,
+    subject: AnySubject,
     texts: Iterable[Any],
-    methods: Iterable[str | Method],
+    methods: str | Method | Iterable[str | Method],
     seed: int = 0,
     depths: Sequence[int] | None = None,
 ) -> list[Sanity]:
@@ -78,7 +78,7 @@ def sanity_check(
     goes from the head alone to everything. Methods that contrast with references get some of the texts as references,
     with each model's own activations. A text whose tokens all have the same score has no ranking and does not count.
     """
-    _check_subject(subject)
+    subject = as_subject(subject)
     task = task_for(subject)
     _check_seed(seed)
     inputs, resolved = list(task.inputs(texts)), resolve_methods(methods)
@@ -167,11 +167,6 @@ def _masks(method: Method) -> dict[str, HeadMask]:
 
 def _bind_mask(mask: HeadMask, subject: Subject) -> HeadMask:
     return replace(mask, model=subject.title, fingerprint=subject.fingerprint())
-
-
-def _check_subject(subject: Subject) -> None:
-    if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
 
 
 def _check_n_blocks(subject: Subject, n_blocks: int) -> None:

@@ -5,10 +5,12 @@ from whichtoken.models.encoding import Batch, Document, LongTexts, batches, wind
 from whichtoken.models.freed_memory import return_freed_memory
 from whichtoken.models.loading import load
 from whichtoken.models.logit_cache import EvaluationCount, LogitCache
+from whichtoken.models.opening import AnySubject, as_subject
 from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject
 
 __all__ = [
+    "AnySubject",
     "Batch",
     "Document",
     "EvaluationCount",
@@ -16,6 +18,7 @@ __all__ = [
     "LongTexts",
     "ModelProbe",
     "Subject",
+    "as_subject",
     "batches",
     "capture",
     "load",

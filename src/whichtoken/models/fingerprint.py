@@ -11,6 +11,7 @@ from whichtoken.models.quantised import named_tensors
 
 SAMPLED = 16  # values of each tensor that show whether it has changed
 ADAPTERS = ("active_adapter", "_active_adapter", "_disable_adapters")  # attributes that switch adapters (LoRA) in peft
+SCALES = "scaling"  # the attribute that weights them; in other modules it is a number
 
 _hashes: WeakKeyDictionary[nn.Module, tuple[object, str]] = WeakKeyDictionary()  # state that was hashed, and its hash
 
@@ -48,7 +49,12 @@ def _settings_text(model: Any) -> str:
     settings = model.config.to_diff_dict().items()
     text = repr(sorted((key, value) for key, value in settings if key != "transformers_version"))
     modules = ((name, vars(module)) for name, module in model.named_modules())
-    adapters = [(name, key, held[key]) for name, held in modules for key in ADAPTERS if key in held]
+    adapters = [
+        (name, key, held[key])
+        for name, held in modules
+        for key in (*ADAPTERS, SCALES)
+        if key in held and (key != SCALES or isinstance(held[key], dict))
+    ]
     return text + (repr(adapters) if adapters else "")
 
 

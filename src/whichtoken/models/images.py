@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from whichtoken.errors import BadInput, UsageError
+from whichtoken.errors import BadInput, UsageError, name_type
 from whichtoken.models.subject import Subject
 
 Array = np.ndarray[Any, Any]
@@ -42,9 +42,13 @@ def check_pillow() -> None:
 
 
 def check_images(images: object) -> Iterable[Any]:
-    """Return `images` if it can be a list of images, or raise BadInput."""
-    if isinstance(images, str | Path | Tensor | np.ndarray | Mapping) or not isinstance(images, Iterable):
-        raise BadInput(f"images is a {type(images).__name__}; expected a list of images: [image]")
+    """Return `images` if it can be a list of images, or one image as a list, or raise BadInput."""
+    if isinstance(images, str | Path) or type(images).__module__.startswith("PIL."):
+        return [images]
+    if isinstance(images, Tensor | np.ndarray) and images.ndim <= 3:
+        return [images]
+    if isinstance(images, Tensor | np.ndarray | Mapping) or not isinstance(images, Iterable):
+        raise BadInput(f"images is {name_type(images)}; expected an image, or a list of images: [image]")
     return images
 
 
@@ -83,7 +87,7 @@ def as_picture(image: Any, source: str, mode: str = "RGB") -> Any:
         return _decode(Image.open(image, formats=["PNG"]), source, mode)
     if not isinstance(image, str | Path):
         kinds = f"a file, a PIL image, an array or a tensor ({PREPARED})"
-        raise BadInput(f"is a {type(image).__name__}; expected {kinds}", place=source)
+        raise BadInput(f"is {name_type(image)}; expected {kinds}", place=source)
     path = _find_file(image)
     if path is None or not path.is_file():
         problem = "there is no such file" if path is None else "this is a folder"
@@ -193,7 +197,7 @@ def _check_tensor(subject: Subject, image: Tensor, source: str) -> Tensor:
 def _run_processor(subject: Subject, pictures: list[Any]) -> Iterable[Tensor]:
     processor = subject.processor
     if "pixel_values" not in getattr(processor, "model_input_names", ()):
-        current = "no image processor" if processor is None else f"a {type(processor).__name__} for one"
+        current = "no image processor" if processor is None else f"{name_type(processor)} for one"
         raise UsageError(
             f"{subject.title} has {current}, so only tensors can be read, {PREPARED}; use wt.load(folder), or "
             "wt.Subject(model, AutoImageProcessor.from_pretrained(folder))"

@@ -1,11 +1,13 @@
-"""Load a model and its tokenizer or image processor from a folder or from the hub, or load the default model."""
+"""Load a model and its tokenizer or image processor from a folder, from the hub or as an adapter, or the default."""
 
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from logging import LogRecord
 from pathlib import Path
-from typing import Any
+from threading import get_ident
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -16,9 +18,14 @@ from transformers.utils import logging
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError, WhichTokenError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
-from whichtoken.models.architectures import Architecture, Head, architecture_named, find_head
+from whichtoken.models.adapters import CONFIG as ADAPTER
+from whichtoken.models.adapters import Adapter, import_peft, read_adapter
+from whichtoken.models.architectures import Architecture, architecture_named, find_head
+from whichtoken.models.hub import CONFIG, Source, find_source
 from whichtoken.models.images import check_pillow
-from whichtoken.models.subject import Subject
+from whichtoken.models.kinds import check_kind
+from whichtoken.models.placement import parse_device, parse_dtype
+from whichtoken.models.subject import Subject, check_batch_size
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
@@ -51,116 +58,195 @@ def load(  # noqa: PLR0913  # keywords of the public interface, each with a defa
     name: str | Path | None = None,
     *,
     revision: str | None = None,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | str = torch.float32,
+    device: str | torch.device | None = None,
     references: ReferenceLibrary | str | Path | None = None,
     heads: HeadMask | str | Path | None = None,
     trust_remote_code: bool = False,
     reading: Reading | None = None,
+    batch_size: int | None = None,
 ) -> Subject:
     """Load a model from a folder or from the hub; by default in float32, even if it is stored in half precision. Its
-    configuration decides whether it classifies texts, their tokens or images, or answers questions.
+    configuration decides whether it classifies texts, their tokens or images, or answers questions. The folder of an
+    adapter (LoRA) works, too: the adapter is merged into its base model.
 
     Without a name, load whichtoken's default model, a sentiment classifier of reviews, with its references and heads.
-    `references`: a reference library, or its folder. `heads`: a head mask, or its file. `trust_remote_code`: run Python
-    code that comes with the model; it must still be one of the supported architectures. `reading`: how to read a single
-    output, as a "probability" (its sigmoid) or as a "value"; by default as the configuration says.
+    `dtype`: of torch, or its name; "auto": as stored. `device`: by default the CPU. `references`: a reference library,
+    or its folder. `heads`: a head mask, or its file. `trust_remote_code`: run Python code that comes with the model; it
+    must still be one of the supported architectures. `reading`: how to read a single output, as a "probability" (its
+    sigmoid) or as a "value"; by default as the configuration says. `batch_size`: the most rows that the model reads at
+    once, to save memory; results do not depend on it.
     """
     _check_arguments(name, revision, trust_remote_code)
+    wanted, place = parse_dtype(dtype), parse_device(device)
+    check_batch_size(batch_size)
     if name is None:
-        return replace(load_default(DEFAULT, dtype=dtype, references=references, heads=heads), reading=reading)
+        subject = load_default(DEFAULT, dtype=wanted, references=references, heads=heads)
+        model = subject.model if place is None else subject.model.to(place)
+        return replace(subject, model=model, reading=reading, batch_size=batch_size)
     # Read these first, before a long download.
     library = read_references(references) if isinstance(references, str | Path) else references
     mask = read_heads(heads) if isinstance(heads, str | Path) else heads
-    head = find_head((), None)
-    try:
-        with _hide_loading_bar():
-            config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=trust_remote_code)
-            architecture = architecture_named(config.model_type, type(config).__name__)
-            _check_attention_code(name, config)
-            head = find_head(config.architectures or (), architecture)
-            processor = _load_processor(name, revision, architecture, trust_remote_code)
-            model, report = getattr(transformers, head.auto_class).from_pretrained(
-                name, revision=revision, dtype=dtype, output_loading_info=True, trust_remote_code=trust_remote_code
-            )
-    except WhichTokenError:
-        raise
-    except Exception as error:  # transformers, safetensors and tokenizers raise exceptions of their own
-        raise _explain_failure(name, head, error) from error
-    if report["missing_keys"]:
-        missing = ", ".join(sorted(report["missing_keys"]))
-        first = head.what.partition(" with ")[0].rstrip(",")
-        raise UnsupportedModel(f"{str(name)!r} has no weights for {missing}; fine-tune it as {first} first")
-    commit = getattr(model.config, "_commit_hash", None)
-    return Subject(model.eval(), processor, str(name), commit or "", references=library, heads=mask, reading=reading)
+    files = _read_files(find_source(name, revision), wanted, trust_remote_code)
+    model = files.model.eval() if place is None else files.model.eval().to(place)
+    return Subject(
+        model,
+        files.processor,
+        str(name),
+        files.commit,
+        references=library,
+        heads=mask,
+        reading=reading,
+        batch_size=batch_size,
+    )
 
 
 def _check_arguments(name: Any, revision: str | None, trust_remote_code: Any) -> None:
     if not isinstance(trust_remote_code, bool):
         raise BadSetting("trust_remote_code", trust_remote_code, "True or False")
+    if not isinstance(revision, str | None):
+        raise BadSetting("revision", revision, "the name of a branch or tag, or a commit")
     if name is None and revision is not None:
         raise BadSetting("revision", revision, "None for the model that comes with whichtoken, which has only one")
     if not isinstance(name, str | Path | None):
         raise BadSetting("name", name, "a folder, a hub name, or None for the model that comes with whichtoken")
-    folder = Path(name or "")
-    means_folder = isinstance(name, Path) or folder.is_absolute() or (name or "").startswith(".")
-    if means_folder and not folder.is_dir():
-        raise UsageError(f"there is no folder {name}; give a folder of a Hugging Face model, or a hub name")
 
 
-def _explain_failure(name: str | Path, head: Head, error: Exception) -> WhichTokenError:
-    """Return the error to raise when transformers, safetensors or tokenizers cannot read a model."""
+@dataclass(frozen=True)
+class _Files:
+    """What the files of a model contain."""
+
+    model: Any
+    processor: Any
+    commit: str  # on the hub; empty for a folder or an adapter, whose weights are hashed
+
+
+def _read_files(source: Source, dtype: torch.dtype | Literal["auto"], trusted: bool) -> _Files:
+    if not source.is_adapter:
+        if source.has_adapter:
+            import_peft(str(source))  # without it, transformers would leave the adapter out
+        return _read_model(source, dtype, trusted, None)
+    adapter = read_adapter(source.download_adapter())
+    try:
+        base = find_source(adapter.base, adapter.config.revision)
+    except UsageError as error:
+        named = f"{str(source)!r} is an adapter of {str(adapter.base)!r}, which was not found"
+        raise UsageError(
+            f"{named}: {error}; or correct base_model_name_or_path in {adapter.folder / ADAPTER}"
+        ) from error
+    files = _read_model(base, dtype, trusted, adapter)
+    try:
+        return _Files(adapter.merge_into(files.model), files.processor, "")
+    except WhichTokenError:
+        raise
+    except Exception as error:  # peft raises exceptions of its own
+        raise _explain_failure(str(source), f"an adapter of {str(base)!r}", error) from error
+
+
+def _read_model(source: Source, dtype: torch.dtype | Literal["auto"], trusted: bool, adapter: Adapter | None) -> _Files:
+    """Read a whole model. With an adapter: its base model, with the head that the adapter was trained with."""
+    place, revision = source.place, source.revision
+    configured = place if adapter is None or not (adapter.folder / CONFIG).is_file() else adapter.folder
+    what = find_head((), None).what
+    try:
+        with _hide_reports():
+            config = AutoConfig.from_pretrained(configured, revision=revision, trust_remote_code=trusted)
+            stored = config.architectures or ()
+            class_names = stored if adapter is None else adapter.class_names(stored)
+            check_kind(repr(str(source)), class_names, config)
+            architecture = architecture_named(config.model_type, type(config).__name__)
+            _check_attention_code(str(source), config)
+            head = find_head(class_names, architecture)
+            what = head.what
+            if adapter is not None and adapter.n_labels not in (None, config.num_labels):
+                config.num_labels = adapter.n_labels
+            own_files = None if adapter is None or not _has_vocabulary(adapter.folder) else Source(adapter.folder)
+            processor = _load_processor(own_files or source, architecture, trusted)
+            model, report = getattr(transformers, head.auto_class).from_pretrained(
+                place,
+                config=config,
+                revision=revision,
+                dtype=dtype,
+                output_loading_info=True,
+                trust_remote_code=trusted,
+            )
+    except WhichTokenError:
+        raise
+    except Exception as error:  # transformers, safetensors and tokenizers raise exceptions of their own
+        raise _explain_failure(str(source), what, error) from error
+    missing = sorted(key for key in report["missing_keys"] if adapter is None or key not in adapter.shapes)
+    if missing:
+        first = what.partition(" with ")[0].rstrip(",")
+        title = repr(str(source)) if adapter is None else f"{str(adapter.folder)!r} and its base model"
+        raise UnsupportedModel(
+            f"{title} {'has' if adapter is None else 'have'} no weights for {', '.join(missing)}; fine-tune it as "
+            f"{first} first"
+        )
+    return _Files(model, processor, getattr(model.config, "_commit_hash", None) or "")
+
+
+def _explain_failure(title: str, what: str, error: Exception) -> WhichTokenError:
+    """Return the error to raise when transformers, safetensors, tokenizers or peft cannot read a model."""
+    text = str(error).replace(title, "")
     for argument, meaning in REFUSED.items():
-        if argument in str(error).replace(str(name), ""):
-            return UnsupportedModel(f"{str(name)!r} {meaning}")
+        if argument in text:
+            return UnsupportedModel(f"{title!r} {meaning}")
+    if "ignore_mismatched_sizes" in text:  # the sizes are in the report that transformers logs
+        return UsageError(f"cannot load {title!r} as {what}: the sizes of its weights do not fit its config.json")
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return UsageError(f"cannot load {str(name)!r} as {head.what}: {reason}")
+    return UsageError(f"cannot load {title!r} as {what}: {reason}")
 
 
-def _check_attention_code(name: str | Path, config: Any) -> None:
+def _check_attention_code(name: str, config: Any) -> None:
     """Raise UnsupportedModel if transformers would fetch and run an attention kernel that config.json names."""
     kernel = str(config._attn_implementation)
     if "/" in kernel:
-        asked = f"{str(name)!r} asks for the attention code of {kernel} on the hub, which is not run"
+        asked = f"{name!r} asks for the attention code of {kernel} on the hub, which is not run"
         raise UnsupportedModel(f"{asked}; remove attn_implementation from its config.json")
 
 
-def _load_processor(name: str | Path, revision: str | None, architecture: Architecture, trusted: bool) -> Any:
+def _load_processor(source: Source, architecture: Architecture, trusted: bool) -> Any:
     """Load the tokenizer or image processor of a model."""
+    place, revision = source.place, source.revision
     if architecture.reads == "tokens":
-        _check_tokenizer_files(name, revision, trusted)
-        return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=trusted)
+        _check_tokenizer_files(source, trusted)
+        return AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=trusted)
     check_pillow()
-    if Path(name).is_dir() and not (Path(name) / PROCESSOR).is_file():
+    if Path(place).is_dir() and not (Path(place) / PROCESSOR).is_file():
         raise UsageError(
-            f"{name} is an image classifier without {PROCESSOR}, which says how images are resized and normalised; "
+            f"{place} is an image classifier without {PROCESSOR}, which says how images are resized and normalised; "
             "save the one used in training there (processor.save_pretrained), or use wt.Subject(model, None) with "
             "prepared tensors"
         )
-    return AutoImageProcessor.from_pretrained(name, revision=revision, trust_remote_code=trusted)
+    return AutoImageProcessor.from_pretrained(place, revision=revision, trust_remote_code=trusted)
 
 
-def _check_tokenizer_files(name: str | Path, revision: str | None, trusted: bool) -> None:
+def _check_tokenizer_files(source: Source, trusted: bool) -> None:
     """Raise if transformers would replace a missing or custom tokenizer by another, which reads texts differently."""
     if trusted:
         return
-    folder = Path(name)
-    if folder.is_dir() and not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
+    folder = Path(source.place)
+    if folder.is_dir() and not _has_vocabulary(folder):
         raise UsageError(
-            f"{name} has no tokenizer.json and no other vocabulary file, so no word would be known; save the tokenizer "
-            "used in training there: tokenizer.save_pretrained(folder)"
+            f"{folder} has no tokenizer.json and no other vocabulary file, so no word would be known; save the "
+            "tokenizer used in training there: tokenizer.save_pretrained(folder)"
         )
-    settings = get_tokenizer_config(name, revision=revision)
+    settings = get_tokenizer_config(source.place, revision=source.revision)
     own = settings.get("tokenizer_class")
     if own is None or "auto_map" not in settings:
         return
     if not any(tokenizer_class_from_name(own.removesuffix("Fast") + ending) for ending in ("", "Fast")):
-        raise UnsupportedModel(f"{str(name)!r}: its tokenizer {own} {OWN_CODE}")
+        raise UnsupportedModel(f"{str(source)!r}: its tokenizer {own} {OWN_CODE}")
+
+
+def _has_vocabulary(folder: Path) -> bool:
+    return any(file for pattern in VOCABULARIES for file in folder.glob(pattern))
 
 
 def load_default(
     folder: Path,
     *,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | str = torch.float32,
     references: ReferenceLibrary | str | Path | None = None,
     heads: HeadMask | str | Path | None = None,
 ) -> Subject:
@@ -177,12 +263,21 @@ def revision_of(folder: Path) -> str:
 
 
 @contextmanager
-def _hide_loading_bar() -> Iterator[None]:
-    """Hide transformers' progress bar for each file of weights; the hub's download bars stay."""
-    enabled = logging.is_progress_bar_enabled()
+def _hide_reports() -> Iterator[None]:
+    """Hide transformers' progress bar for each file of weights, and its report of weights that do not fit, about which
+    we raise; the hub's download bars and the reports of other threads stay.
+    """
+    enabled, here = logging.is_progress_bar_enabled(), get_ident()
+
+    def hide(record: LogRecord) -> bool:
+        return record.thread != here
+
+    reporting = logging.get_logger("transformers.modeling_utils")
+    reporting.addFilter(hide)
     logging.disable_progress_bar()
     try:
         yield
     finally:
+        reporting.removeFilter(hide)
         if enabled:
             logging.enable_progress_bar()

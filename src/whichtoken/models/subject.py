@@ -18,11 +18,13 @@ from whichtoken.data.examples import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
+from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
 from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.fingerprint import fingerprint
+from whichtoken.models.kinds import check_kind
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.twin import make_twin
 from whichtoken.records import Reading
@@ -48,12 +50,18 @@ class Subject:
     references: ReferenceLibrary | None = None  # for methods that contrast with reference texts
     heads: HeadMask | None = None  # for methods that propagate relevance through chosen heads only
     reading: Reading | None = None  # of a single output: its sigmoid, or the value itself; None: by the configuration
+    batch_size: int | None = None  # the most rows that the model reads at once, to save memory
     origin: Any = field(default=None, repr=False)  # for a twin: the user's model
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model", unwrap_adapters(self.model))
+        config = getattr(self.model, "config", None)
+        if self.origin is None and config is not None:
+            check_kind(self.title, self._class_names, config)
         check_eval(self.model)
         if self.origin is not None:
             return  # the other checks were made for the original subject
+        check_batch_size(self.batch_size)
         check_values(self.model)
         self._check_reading()
         if self.architecture.reads == "tokens":
@@ -117,7 +125,11 @@ class Subject:
 
     @cached_property
     def head(self) -> Head:
-        return find_head([type(self.model).__name__], self.architecture)
+        return find_head(self._class_names, self.architecture)
+
+    @property
+    def _class_names(self) -> list[str]:
+        return [cls.__name__ for cls in type(self.model).__mro__]
 
     @cached_property
     def embeddings(self) -> nn.Module:
@@ -156,7 +168,8 @@ class Subject:
         if self.origin is not None:
             return self
         check_values(self.model)  # again, because it may have been moved
-        return replace(self, model=make_twin(self.model), revision=self.fingerprint(), origin=self.model)
+        twin = merge_adapters(make_twin(self.model))
+        return replace(self, model=twin, revision=self.fingerprint(), origin=self.model)
 
     @property
     def device(self) -> torch.device:
@@ -195,6 +208,11 @@ class Subject:
         """
         padless = self.head.pools and self._readout_kind is Readout.LAST and self._pad_id is None
         return padless or self.packed is not None
+
+    def fits_rows(self, rows: int) -> bool:
+        """Return whether a batch may have this many rows."""
+        most = 1 if self.batches_of_one else self.batch_size
+        return most is None or rows <= most
 
     @cached_property
     def packed(self) -> str | None:
@@ -284,7 +302,7 @@ class Subject:
 
     def fits(self, rows: int, longest: int) -> bool:
         """Return whether a batch without gradients may be this large."""
-        return rows * longest <= TOKENS_PER_BATCH and not (rows > 1 and self.batches_of_one)
+        return rows * longest <= TOKENS_PER_BATCH and self.fits_rows(rows)
 
     def logits(
         self, batch: Batch, embeddings: Float[Tensor, "batch token dim"] | None = None
@@ -333,6 +351,11 @@ class Subject:
     @cached_property
     def _takes_cache(self) -> bool:
         return "use_cache" in inspect.signature(self.model.forward).parameters
+
+
+def check_batch_size(size: Any) -> None:
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise BadSetting("batch_size", size, "a whole number, at least 1; leave it out for the fastest")
 
 
 def check_eval(model: nn.Module) -> None:

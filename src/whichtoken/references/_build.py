@@ -26,6 +26,7 @@ from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import batches, window_row
 from whichtoken.models.freed_memory import return_freed_memory
+from whichtoken.models.opening import AnySubject, as_subject
 from whichtoken.models.subject import Subject
 from whichtoken.references.candidates import Candidate, Shelf
 from whichtoken.references.library import Reference, ReferenceLibrary
@@ -44,7 +45,7 @@ _cached_libraries: WeakKeyDictionary[nn.Module, dict[str, ReferenceLibrary]] = W
 
 
 def build(
-    subject: Subject,
+    subject: AnySubject,
     texts: Any,
     labels: Any = None,
     *,
@@ -59,14 +60,13 @@ def build(
     `columns`: the column of the texts, or both columns of pairs. `out`: the folder to store the library in.
     `settings`: those of `whichtoken.references.Recipe`, and `preset="repo"` for the authors' choices.
     """
-    if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
+    opened = as_subject(subject)
     recipe = make_settings(Recipe, "references.build", PRESETS, settings.pop("preset", None), settings)
     if out is not None:
         check_folder(out)
     examples = read_examples(texts, labels, columns)
     corpus = _Corpus(examples, count_examples(texts), handler_of(texts))
-    library = _build_library(subject.with_twin(), recipe, corpus)
+    library = _build_library(opened.with_twin(), recipe, corpus)
     if empty := [label for label, kept in zip(library.labels, library.references, strict=True) if not kept]:
         warnings.warn(f"no references for {', '.join(empty)}: nothing can be explained for that class", stacklevel=2)
     if out is not None:
@@ -74,13 +74,12 @@ def build(
     return library
 
 
-def load(folder: str | Path, subject: Subject | None = None) -> ReferenceLibrary:
+def load(folder: str | Path, subject: AnySubject | None = None) -> ReferenceLibrary:
     """Read a stored library; LibraryMismatch if it was built for a model other than `subject`."""
-    if subject is not None and not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject, or None to load a library of any model")
+    opened = None if subject is None else as_subject(subject)
     library = read(folder)
-    if subject is not None:
-        subject.check_library(library)
+    if opened is not None:
+        opened.check_library(library)
     return library
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from whichtoken.atomic_write import write_whole
-from whichtoken.errors import UsageError
+from whichtoken.errors import UsageError, name_type
 from whichtoken.heads.mask import HeadMask
 from whichtoken.records import Attribution
 from whichtoken.render import head_kinds
@@ -113,7 +113,7 @@ def layers(attribution: Attribution, path: str | Path, *, level: Level = "word")
 def heads(mask: HeadMask, path: str | Path) -> Path:
     """Draw which heads are syntactic, positional or both: one square per head, one row per layer."""
     if not isinstance(mask, HeadMask):
-        raise UsageError(f"a {type(mask).__name__} is not a head mask; use wt.heads.build or wt.heads.load")
+        raise UsageError(f"{name_type(mask)} is not a head mask; use wt.heads.build or wt.heads.load")
     where = check_figure_path(path)
     return save_figure(_head_squares(mask), where)
 

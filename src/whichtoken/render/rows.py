@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from whichtoken.errors import BadSetting, UsageError
+from whichtoken.errors import BadSetting, UsageError, name_type
 from whichtoken.records import Attribution, How, Picture, Reading
 from whichtoken.words import words_of
 
@@ -144,7 +144,7 @@ def group_results(results: Results) -> list[dict[str, Attribution]]:
             groups.append(dict(item))
             open_group = False
         elif not isinstance(item, Attribution):
-            raise UsageError(f"a {type(item).__name__} cannot be shown; expected what explain returns, or some of it")
+            raise UsageError(f"{name_type(item)} cannot be shown; expected what explain returns, or some of it")
         elif open_group and _belongs_to(list(groups[-1].values()), item):
             groups[-1][_free_name(item, groups[-1])] = item
         else:

@@ -14,7 +14,7 @@ from whichtoken.data.examples import BUFFER, TextExample, read_examples, shuffle
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, UnknownName, UsageError
 from whichtoken.heads.mask import HeadMask, all_heads, corrupt_mask, random_mask
 from whichtoken.metrics.randomisation import default_depths
-from whichtoken.models import Subject
+from whichtoken.models import AnySubject, Subject, as_subject
 from whichtoken.references._build import build as build_references
 from whichtoken.references.library import ReferenceLibrary
 
@@ -26,7 +26,7 @@ RANDOM_MASKS = 3
 Variants = dict[str, Method]
 
 
-def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan: int | str = 2000) -> Variants:
+def ablation(name: str, subject: AnySubject, train: Any = None, seed: int = 0, scan: int | str = 2000) -> Variants:
     """Return the variants of one ablation (`ABLATIONS`) by readable names, in the order of its table.
 
     `train`: texts with labels, as `references.build` accepts them, for the ablations that build libraries; the others
@@ -35,8 +35,7 @@ def ablation(name: str, subject: Subject, train: Any = None, seed: int = 0, scan
     """
     if not isinstance(name, str) or name not in _KINDS:
         raise UnknownName("ablation", name, _KINDS)
-    if not isinstance(subject, Subject):
-        raise BadSetting("subject", type(subject).__name__, "a Subject: wt.load(name), or wt.Subject(model, processor)")
+    subject = as_subject(subject)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise BadSetting("seed", seed, "a whole number, at least 0")
     if scan != "all" and (isinstance(scan, bool) or not isinstance(scan, int) or scan < 1):

@@ -123,6 +123,10 @@ class QuestionAnswering(Task):
             return target
         raise BadSetting("target", target, "None for the model's answer, the text of an answer, or Span(start, end)")
 
+    def inputs(self, inputs: object) -> Iterable[Any]:
+        is_pair = isinstance(inputs, tuple) and len(inputs) == 2 and all(isinstance(text, str) for text in inputs)
+        return [inputs] if is_pair else super().inputs(inputs)  # two texts without contexts would make no sense
+
     def check_long(self, long: str | None) -> None:
         texts.check_long(long)
 

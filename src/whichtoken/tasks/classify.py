@@ -66,6 +66,9 @@ class Classification(Task):
     def gold_name(self, label: Any) -> str | None:
         return class_gold_name(self.subject, label)
 
+    def describe_purpose(self) -> str:
+        return describe_outputs(self.subject, self.unit) or self.purpose
+
     def check_long(self, long: str | None) -> None:
         texts.check_long(long)
 
@@ -249,6 +252,14 @@ def _activation(config: Any) -> str:
 
 def reading_of(subject: Subject) -> Reading:
     return "value" if link_of(subject) is Link.VALUE else "probability"
+
+
+def describe_outputs(subject: Subject, unit: str) -> str | None:
+    """Return what a regression model does, for messages; None for a classifier."""
+    if reading_of(subject) != "value":
+        return None
+    n_outputs = len(subject.labels)
+    return f"predicts {'a value' if n_outputs == 1 else f'{n_outputs} values'} for each {unit}"
 
 
 def output_fields(subject: Subject, parts: Sequence[ScoredPiece]) -> dict[str, Any]:

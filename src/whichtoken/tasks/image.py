@@ -26,6 +26,7 @@ from whichtoken.tasks.classify import (
     class_gold_name,
     class_objective,
     class_target,
+    describe_outputs,
     objective_of,
     output_fields,
     reading_of,
@@ -66,6 +67,9 @@ class ImageClassification(Task):
 
     def reading(self) -> Reading:
         return reading_of(self.subject)
+
+    def describe_purpose(self) -> str:
+        return describe_outputs(self.subject, self.unit) or self.purpose
 
     def inputs(self, inputs: object) -> Iterable[Any]:
         return check_images(inputs)

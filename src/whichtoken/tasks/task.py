@@ -197,9 +197,14 @@ class Task(Protocol):
             raise BadSetting("long", long, f"None: {self.unit}s are never too long for {self.subject.title}")
 
     def inputs(self, inputs: object) -> Iterable[Any]:
-        """Return the inputs as an iterable; BadInput for one string, or a non-iterable."""
+        """Return the inputs as an iterable, one string as a list; BadInput for anything that could be misread."""
         if isinstance(inputs, str):
-            raise BadInput(f"inputs is one string, {inputs[:40]!r}; put it in a list: [text]")
+            return [inputs]
+        if isinstance(inputs, tuple) and len(inputs) == 2 and all(isinstance(text, str) for text in inputs):
+            one, two = (f"{text:.30}" for text in inputs)
+            raise BadInput(
+                f"inputs is a tuple of two texts; give one pair, [({one!r}, {two!r})], or two texts, [{one!r}, {two!r}]"
+            )
         if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
             raise BadInput(f"inputs is {inputs!r:.40}; expected a list of strings, or of pairs of strings")
         return inputs
@@ -211,6 +216,10 @@ class Task(Protocol):
     def gold_name(self, label: Any) -> str | None:
         """Return a gold label as records show it; None if it is unknown, UsageError if it is not one of the model's."""
         return None if label is None else str(label)
+
+    def describe_purpose(self) -> str:
+        """Return what this model does, for messages."""
+        return self.purpose
 
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
@@ -241,7 +250,9 @@ class Task(Protocol):
 
     def reference_rule(self, rule: str) -> str:
         """Return the rule to apply while a corpus is scanned for reference texts."""
-        raise UsageError(f"{self.subject.title} {self.purpose}; reference libraries can only be built from texts")
+        raise UsageError(
+            f"{self.subject.title} {self.describe_purpose()}; reference libraries can only be built from texts"
+        )
 
     def check_references(self, texts: Sequence[tuple[str, ...]]) -> None:
         """Raise BadInput if these texts cannot be references."""
