@@ -56,7 +56,7 @@ def test_classes_keep_their_words_and_a_mixture_has_both() -> None:
 
 def test_a_page_shows_a_number_and_its_own_words() -> None:
     page = wt.plot.to_html(VALUE)
-    assert "<b>LABEL_0</b> -0.01512 " in page
+    assert "<b>LABEL_0</b> -0.01512<" in page
     assert "lowers the value" in page
     assert "opposes the label" not in page
     assert "nothing raises it" in wt.plot.to_html(replace(VALUE, scores=(0.0,) * 7))

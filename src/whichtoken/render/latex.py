@@ -3,6 +3,7 @@
 from whichtoken.errors import UsageError
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
 from whichtoken.render.rows import Level, Look, Panel, Results, ScoreRow, format_output, panels
+from whichtoken.render.titles import BETWEEN, name_of
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -50,6 +51,7 @@ def escape(text: str) -> str:
 
 
 def _panel(panel: Panel, look: Look) -> str:
+    comment = f"% {BETWEEN.join(map(escape, name_of(panel).split(BETWEEN)))}"
     head = rf"\noindent\textbf{{{escape(panel.label)}}} ({escape(format_output(panel))})"
     rows = [*panel.rows, *panel.differences]
     names = [escape(row.name) + ("*" if row.tuned_on_deletion else "") for row in rows]
@@ -59,7 +61,7 @@ def _panel(panel: Panel, look: Look) -> str:
     if any(row.tuned_on_deletion for row in rows):
         lines.append(r"\multicolumn{2}{l}{\footnotesize * tuned on the deletion curve} \\")
     table = [r"\begin{tabular}{@{}lp{0.75\linewidth}@{}}", *lines, r"\end{tabular}"]
-    return "\n".join([head + r"\par", *table])
+    return "\n".join([comment, head + r"\par", *table])
 
 
 def _words(row: ScoreRow, look: Look) -> str:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from whichtoken.errors import BadSetting, UsageError
 from whichtoken.records import Attribution, How, Picture, Reading
-from whichtoken.render.tokens import ShownPiece, patch_pieces, token_pieces, word_pieces
+from whichtoken.render.tokens import BETWEEN_TEXTS, ShownPiece, patch_pieces, token_pieces, word_pieces
 
 Level = Literal["word", "token"]
 MINUS = "\N{MINUS SIGN}"
@@ -103,10 +103,16 @@ class Panel:
     notes: tuple[str, ...]
     picture: Picture | None = None
     value: float | None = None  # if the model predicts a value and no probability
+    text: str = ""  # the texts, or the file of the image
 
     @property
     def head(self) -> str:
         return f"{self.label}  {format_output(self)}"
+
+    @property
+    def output(self) -> str:
+        """The probability or value, as in a sentence: with a space before the percent sign."""
+        return format_output(self).replace("%", " %")
 
     @property
     def reading(self) -> Reading:
@@ -199,6 +205,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         notes_of(first),
         first.picture,
         first.value,
+        visible(first.picture.source if first.picture is not None else BETWEEN_TEXTS.join(first.texts)),
     )
 
 
