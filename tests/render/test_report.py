@@ -18,6 +18,7 @@ from tests.render.test_pictures import CHROMIUM, Page, _after_loading
 
 from whichtoken.errors import UnknownName, UsageError
 from whichtoken.render import bench_table, charts
+from whichtoken.render.canvas import figure_bytes
 from whichtoken.render.charts import (
     _numbers,
     agreement_figure,
@@ -25,7 +26,6 @@ from whichtoken.render.charts import (
     strokes_of,
     variants_figure,
 )
-from whichtoken.render.figures import figure_bytes
 from whichtoken.render.report import to_report
 from whichtoken.render.rows import visible
 from whichtoken.render.terminal import bench_view

@@ -9,7 +9,7 @@ from typing import Any
 
 from whichtoken.errors import UnknownName, UsageError
 from whichtoken.render.bench_table import ARROWS, STAR, name_of
-from whichtoken.render.figures import check_figure_path, empty_figure, rgb_of, save_figure, signed_colour_map
+from whichtoken.render.canvas import deliver, empty_figure, rgb_of, signed_colour_map
 from whichtoken.render.palette import WHITE, Colour, ink, step_of
 from whichtoken.render.rows import visible
 from whichtoken.tables import Agreement, BenchTable, Estimate, Line, Trend
@@ -42,26 +42,32 @@ class Stroke:
     prominent: bool
 
 
-def curves(table: BenchTable, path: str | Path) -> Path:
-    """Draw one panel per trend: tuned methods dashed, controls grey and dotted, all except the first six pale."""
-    where = check_figure_path(path)
-    return save_figure(curves_figure(table), where)
+def curves(table: BenchTable, path: str | Path | None = None) -> Any:
+    """Draw one panel per trend: tuned methods dashed, controls grey and dotted, all except the first six pale.
+
+    Return the path if given, else the matplotlib figure, which notebooks show.
+    """
+    return deliver(lambda: curves_figure(table), path)
 
 
-def variants(table: BenchTable, column: str, path: str | Path) -> Path:
-    """Draw one column of an ablation with intervals; on a numeric axis if all names end in `=number`."""
-    where = check_figure_path(path)
-    return save_figure(variants_figure(table, column), where)
+def variants(table: BenchTable, column: str, path: str | Path | None = None) -> Any:
+    """Draw one column of an ablation with intervals; on a numeric axis if all names end in `=number`.
+
+    Return the path if given, else the matplotlib figure, which notebooks show.
+    """
+    return deliver(lambda: variants_figure(table, column), path)
 
 
-def agreement(agreement: Agreement, path: str | Path) -> Path:
-    """Draw a heat map with numbers, method by method."""
-    where = check_figure_path(path)
-    return save_figure(agreement_figure(agreement), where)
+def agreement(agreement: Agreement, path: str | Path | None = None) -> Any:
+    """Draw a heat map with numbers, method by method.
+
+    Return the path if given, else the matplotlib figure, which notebooks show.
+    """
+    return deliver(lambda: agreement_figure(agreement), path)
 
 
 def curves_figure(table: BenchTable) -> Any:
-    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
+    """Return a matplotlib figure; `canvas.figure_bytes` encodes it."""
     if not table.trends:
         raise UsageError("this table has no curves: none of its metrics removes tokens step by step")
     orders = list(dict.fromkeys(trend.order for trend in table.trends))
@@ -166,7 +172,7 @@ def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> N
 
 
 def variants_figure(table: BenchTable, column: str) -> Any:
-    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
+    """Return a matplotlib figure; `canvas.figure_bytes` encodes it."""
     columns = {known.name: known for known in table.columns}
     if column not in columns:
         raise UnknownName("column", column, columns)
@@ -228,7 +234,7 @@ def _bars(axes: Any, places: Sequence[float], cells: Sequence[Estimate], line: s
 
 
 def agreement_figure(agreement: Agreement) -> Any:
-    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
+    """Return a matplotlib figure; `canvas.figure_bytes` encodes it."""
     names, count = [_short(visible(name)) for name in agreement.methods], len(agreement.methods)
     figure = empty_figure(2.2 + 0.42 * count, 1.6 + 0.42 * count)
     axes = figure.add_subplot()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from whichtoken.atomic_write import write_whole
 from whichtoken.render import bench_table
+from whichtoken.render.canvas import figure_bytes
 from whichtoken.render.charts import curves_figure
-from whichtoken.render.figures import figure_bytes
 from whichtoken.render.html import environment, read_template
 from whichtoken.render.theme import shade_rules
 from whichtoken.tables import BenchTable

@@ -40,7 +40,7 @@ def _shade_variables(theme: Theme) -> list[tuple[str, Colour]]:
 
 
 def _by_theme(variables: Mapping[Theme, list[tuple[str, Colour]]]) -> str:
-    """Return rules that set variables: light ones, dark ones if the system is dark, and what a notebook's theme says."""
+    """Return rules that set variables as the system says, or as the theme of the notebook says."""
     sets = {theme: ";".join(f"{name}:{hex_of(c)}" for name, c in of) for theme, of in variables.items()}
     return (
         f".whichtoken{{{sets['light']}}}\n"
