@@ -15,6 +15,7 @@ from whichtoken.render.rows import visible
 from whichtoken.tables import Agreement, BenchTable, Estimate, Line, Trend
 
 PROMINENT = 6  # methods in full colour: the eye cannot follow more
+BANDS = 3  # methods with a band for their interval: more would cover each other
 # The palette of Okabe and Ito, without black, and without yellow, which is invisible on white.
 COLOURS: tuple[Colour, ...] = (
     (0, 114, 178),
@@ -86,9 +87,12 @@ def curves_figure(table: BenchTable) -> Any:
         quantity = QUANTITIES.get(trend.metric, trend.metric).replace("{}", READINGS[table.reading])
         axes.set_ylabel(visible(quantity), fontsize=8, parse_math=False)
         axes.set_title(_title(trend, table), loc="left", fontsize=10, parse_math=False)
-    _legend(
-        figure, [line for line in table.lines if any(line.method in trend.means for trend in table.trends)], strokes
-    )
+    drawn = [line for line in table.lines if any(line.method in trend.means for trend in table.trends)]
+    legend = _legend(figure, drawn, strokes)
+    notes = [f"{STAR} tuned on deletion (dashed)"] if any(line.tuned_on_deletion for line in drawn) else []
+    notes += [f"bands: 95 % intervals of the best {BANDS}"] if any(trend.low for trend in table.trends) else []
+    if notes:
+        legend.set_title("\n".join(notes), prop={"size": 8})
     return figure
 
 
@@ -135,6 +139,10 @@ def _title(trend: Trend, table: BenchTable) -> str:
 
 def _draw_trend(axes: Any, trend: Trend, strokes: dict[str, Stroke]) -> None:
     percent = [100 * share for share in trend.removed]
+    for method in [method for method, stroke in strokes.items() if stroke.prominent][:BANDS]:
+        if method in trend.low:
+            colour = rgb_of(strokes[method].colour)
+            axes.fill_between(percent, trend.low[method], trend.high[method], color=colour, alpha=0.15, linewidth=0)
     for method, stroke in strokes.items():
         if method in trend.means:
             axes.plot(percent, trend.means[method], **_line_style(stroke))
@@ -157,7 +165,7 @@ def _line_style(stroke: Stroke) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> None:
+def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> Any:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **_line_style(strokes[line.method])) for line in lines]
@@ -167,8 +175,7 @@ def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> N
     for text, line in zip(legend.get_texts(), lines, strict=True):
         text.set_parse_math(False)
         text.set_text(_short(name_of(line)))  # set afterwards: matplotlib drops legend names that start with _
-    if any(line.tuned_on_deletion for line in lines):
-        legend.set_title(f"{STAR} tuned on deletion (dashed)", prop={"size": 8})
+    return legend
 
 
 def variants_figure(table: BenchTable, column: str) -> Any:

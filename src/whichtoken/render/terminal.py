@@ -156,7 +156,7 @@ def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
         head.append(escape("\n".join(wrap(title, needed))))
         columns.append(cells)
     parts: list[RenderableType] = [Text(visible(table.title), style="bold")]
-    parts += [Text(f"{visible(name)}: {visible(value)}", style="dim") for name, value in table.facts]
+    parts += [Text(f"{name}: {bench_table.short_hash(value)}", "dim") for name, value in bench_table.facts(table)]
     parts += [Text(), table_view(head, zip(names, *columns, strict=True)), Text()]
     hidden = [visible(column.title) for column in table.columns[len(columns) :]]
     if hidden:
