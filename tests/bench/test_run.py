@@ -654,7 +654,12 @@ def test_tables_with_and_without_intervals_of_curves_are_read(tmp_path: Path) ->
 def test_the_curves_are_drawn_once_for_file_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[object] = []
     save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: (drawn.append(figure), save(figure, *a, **k)))
+
+    def count(figure: Figure, file: Any, **options: Any) -> None:
+        drawn.append(figure)
+        save(figure, file, **options)
+
+    monkeypatch.setattr(Figure, "savefig", count)
     line = Line("gae", False, False, {"auc": Estimate(0.5, 0.4, 0.6, 3, 1.0)})
     trend = Trend("aopc", "morf", "delete", (0.0, 0.5), {"gae": (0.0, 0.1)})
     Folder(tmp_path).finish(BenchTable("t", (), (Column("auc", "AUC", "", "lower"),), (line,), (trend,)), [{"a": 1}])

@@ -149,9 +149,10 @@ FIGURES = {
 def test_without_a_path_a_notebook_shows_the_figure(name: str) -> None:
     figure: Any = FIGURES[name]()
     assert isinstance(figure, Figure)
-    # IPython asks an object for this method unless matplotlib's own formatter is active.
-    assert callable(getattr(figure, "_repr_png_", None))
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    # IPython asks the object for this method unless matplotlib's own formatter is active.
+    show = getattr(figure, "_repr_png_", None)
+    assert show is not None
+    assert show().startswith(b"\x89PNG")
 
 
 def test_a_returned_figure_can_be_pickled() -> None:

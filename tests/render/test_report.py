@@ -166,7 +166,7 @@ def test_morf_has_one_name_and_a_legend() -> None:
         assert meaning in shown
     plain = replace(TABLE, columns=COLUMNS[2:], trends=())
     assert meaning not in bench_table.legend(plain)
-    assert [plan_words(Plan("delete", order)) for order in ("morf", "lerf", "random")] == [  # type: ignore[arg-type]
+    assert [plan_words(Plan("delete", order)) for order in ("morf", "lerf", "random")] == [
         "delete, MoRF",
         "delete, LeRF",
         "delete, random order",

@@ -1,6 +1,6 @@
 """Colours of pages as CSS: light or dark, as the reader's system or notebook says. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from whichtoken.render.palette import STEPS, Colour, Theme, ink, shade
@@ -19,8 +19,9 @@ SIDES = (("f", 1), ("a", -1))  # classes of scores above and below 0
 
 @cache
 def page_colours() -> str:
-    """Return the rules that set the variables --ground, --ink, --quiet and --line."""
-    return _by_theme({theme: [(f"--{name}", c) for name, c in of.items()] for theme, of in PAGE_COLOURS.items()})
+    """Return the rules that set the colour scheme and the variables --ground, --ink, --quiet and --line."""
+    colours = {theme: [(f"--{name}", c) for name, c in of.items()] for theme, of in PAGE_COLOURS.items()}
+    return _by_theme({theme: [("color-scheme", theme), *of] for theme, of in colours.items()})
 
 
 @cache
@@ -39,15 +40,19 @@ def _shade_variables(theme: Theme) -> list[tuple[str, Colour]]:
     ]
 
 
-def _by_theme(variables: Mapping[Theme, list[tuple[str, Colour]]]) -> str:
+def _by_theme(variables: Mapping[Theme, Sequence[tuple[str, Colour | str]]]) -> str:
     """Return rules that set variables as the system says, or as the theme of the notebook says."""
-    sets = {theme: ";".join(f"{name}:{hex_of(c)}" for name, c in of) for theme, of in variables.items()}
+    sets = {theme: ";".join(f"{name}:{_value(value)}" for name, value in of) for theme, of in variables.items()}
     return (
         f".whichtoken{{{sets['light']}}}\n"
         f"@media (prefers-color-scheme:dark){{.whichtoken{{{sets['dark']}}}}}\n"
         f"{NOTEBOOKS['light']} .whichtoken{{{sets['light']}}}\n"
         f"{NOTEBOOKS['dark']} .whichtoken{{{sets['dark']}}}\n"
     )
+
+
+def _value(value: Colour | str) -> str:
+    return value if isinstance(value, str) else hex_of(value)
 
 
 def hex_of(colour: Colour) -> str:
