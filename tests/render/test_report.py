@@ -164,6 +164,9 @@ def test_morf_has_one_name_and_a_legend() -> None:
         " ".join(printed(bench_view(TABLE), 200).split()),
     ):
         assert meaning in shown
+    old = replace(COLUMNS[0], title="AOPC, delete, highest first"), replace(COLUMNS[1], title="AUC, mask, lowest first")
+    assert bench_table.head(replace(TABLE, columns=old))[1:] == ["AOPC, delete, MoRF ↑ †", "AUC, mask, LeRF ↓"]
+    assert bench_table.legend(replace(TABLE, columns=old, trends=()))[1] == meaning
     plain = replace(TABLE, columns=COLUMNS[2:], trends=())
     assert meaning not in bench_table.legend(plain)
     assert [plan_words(Plan("delete", order)) for order in ("morf", "lerf", "random")] == [

@@ -46,7 +46,12 @@ def head(table: BenchTable) -> list[str]:
 
 
 def title_of(column: Column) -> str:
-    return " ".join(filter(None, (visible(column.title), ARROWS[column.better], DAGGER if column.flattered else "")))
+    return " ".join(filter(None, (plain_title(column), ARROWS[column.better], DAGGER if column.flattered else "")))
+
+
+def plain_title(column: Column) -> str:
+    """Return the title without marks; tables of older versions call the two orders by other names."""
+    return visible(column.title).replace("highest first", "MoRF").replace("lowest first", "LeRF")
 
 
 def name_of(line: Line) -> str:
@@ -116,7 +121,7 @@ def legend(table: BenchTable) -> list[str]:
     directions = {column.better for column in judged}
     flattered = any(column.flattered for column in table.columns)
     lines = [f"[low, high]: 95 % bootstrap interval over {visible(table.unit)}s"]
-    if table.trends or any(order in column.title for column in table.columns for order in ("MoRF", "LeRF")):
+    if table.trends or any(order in plain_title(column) for column in table.columns for order in ("MoRF", "LeRF")):
         lines.append(ORDERS)
     if directions:
         lines.append(", ".join(f"{ARROWS[way]} {way} is better" for way in sorted(directions)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import UnknownName, UsageError
-from whichtoken.render.bench_table import ARROWS, STAR, name_of
+from whichtoken.render.bench_table import ARROWS, STAR, name_of, plain_title
 from whichtoken.render.canvas import deliver, empty_figure, rgb_of, signed_colour_map
 from whichtoken.render.palette import WHITE, Colour, ink, step_of
 from whichtoken.render.rows import visible
@@ -201,7 +201,7 @@ def variants_figure(table: BenchTable, column: str) -> Any:
         axes.set_xticks(range(len(lines)), names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
         axes.set_xlim(-0.6, len(lines) - 0.4)
     better = columns[column].better
-    title = visible(columns[column].title) + (f" ({better} is better)" if better else "")
+    title = plain_title(columns[column]) + (f" ({better} is better)" if better else "")
     axes.set_ylabel(title, fontsize=9, parse_math=False)
     axes.set_title(visible(table.title), loc="left", fontsize=10, parse_math=False)
     axes.grid(axis="y", color="0.9", linewidth=0.8)

@@ -158,7 +158,7 @@ def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
     parts: list[RenderableType] = [Text(visible(table.title), style="bold")]
     parts += [Text(f"{name}: {bench_table.short_hash(value)}", "dim") for name, value in bench_table.facts(table)]
     parts += [Text(), table_view(head, zip(names, *columns, strict=True)), Text()]
-    hidden = [visible(column.title) for column in table.columns[len(columns) :]]
+    hidden = [bench_table.plain_title(column) for column in table.columns[len(columns) :]]
     if hidden:
         parts.append(Text(f"{len(hidden)} more in the report: {', '.join(hidden)}"))
     return Group(
