@@ -64,7 +64,7 @@ def overlapping(places: list[tuple[str, Any]]) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("count", [1, 4, 90])
+@pytest.mark.parametrize("count", [1, 4, 50])
 def test_no_text_of_a_figure_covers_another(count: int) -> None:
     text = long_text(count, tuned_on_deletion=True, n_cut=7)
     layered = replace(text, layers=(text.scores,) * 3)
@@ -79,15 +79,15 @@ def test_no_text_of_a_figure_covers_another(count: int) -> None:
 
 
 def test_a_long_text_is_wrapped_into_strips_with_the_methods_beside_each() -> None:
-    text = long_text(300)
+    text = long_text(140)
     figure, places = drawn(wt.plot.methods({"attcat": text, "gae": replace(text, method="gae")}))
     assert figure.get_figwidth() <= WIDEST
     inside = [box for _, box in places]
     assert max(box.x1 for box in inside) <= figure.get_figwidth() * figure.dpi + 1
     assert min(box.x0 for box in inside) >= -1
     strips = len([word for word, _ in places if word == "attcat"])
-    assert 5 < strips == len([word for word, _ in places if word == "gae"])
-    assert sum(word in SENTENCE for word, _ in places) == 300
+    assert 3 < strips == len([word for word, _ in places if word == "gae"])
+    assert sum(word in SENTENCE for word, _ in places) == 140
 
 
 def test_a_word_that_is_wider_than_a_line_is_shortened() -> None:

@@ -1,7 +1,7 @@
 """What all matplotlib figures share: empty figures, parts placed in inches, colours, files. Matplotlib is optional."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from textwrap import wrap
@@ -118,6 +118,7 @@ def fit_text(text: str, size: float, width: float) -> str:
     return f"{text[:kept]}…"
 
 
+@lru_cache(4096)
 def text_width(text: str, size: float) -> float:
     """Return the width in inches of a text of this size in points."""
     from matplotlib.font_manager import FontProperties
