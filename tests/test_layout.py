@@ -61,7 +61,7 @@ DOORS = {
     "typer": ("cli",),
     "rich": ("cli", "render/terminal.py"),
     "jinja2": ("render/html.py",),
-    "matplotlib": ("render/figures.py", "render/charts.py"),
+    "matplotlib": ("render/canvas.py", "render/figures.py", "render/charts.py"),
     "spacy": ("heads/spacy.py",),
     "pydantic": ("decode.py",),
     "PIL": ("models/images.py", "render/pictures.py", "records.py"),

@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,6 +69,8 @@ class Trend:
     removed: tuple[float, ...]  # fractions, from 0
     means: Mapping[str, tuple[float, ...]]  # by method
     grid: str = "tenths"
+    low: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # of the 95 % bootstrap interval, by method
+    high: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # tables of older versions have neither
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,9 @@ class BenchTable:
         values = {"schema": SCHEMA, **asdict(self)}
         if self.reading == "probability":
             del values["reading"]  # so that older versions can read the tables of classifiers
+        for trend in values["trends"]:
+            if not trend["low"]:
+                del trend["low"], trend["high"]
         return save_text(json.dumps(values, ensure_ascii=False) + "\n", path)
 
     def to_html(self, path: str | Path | None = None) -> str:
@@ -164,10 +169,20 @@ def check_table(table: BenchTable) -> None:
             _check_estimate(cell, f"BenchTable: {line.method}, {name}")
     for trend in table.trends:
         check_removed(f"BenchTable: trend of {trend.metric}", trend.removed)
-        for method, means in trend.means.items():
-            check_lengths(f"BenchTable: trend of {method}", {"removed": trend.removed, "means": means})
+        _check_trend(trend)
     if table.agreement is not None:
         check_square("BenchTable: agreement", table.agreement.tau, len(table.agreement.methods))
+
+
+def _check_trend(trend: Trend) -> None:
+    for method in trend.low.keys() | trend.high.keys():
+        complete = all(method in of for of in (trend.means, trend.low, trend.high))
+        require(complete, f"BenchTable: trend of {trend.metric}: the intervals of {method:.40} are not complete")
+    for method, means in trend.means.items():
+        steps = {"removed": trend.removed, "means": means}
+        if method in trend.low:
+            steps |= {"low": trend.low[method], "high": trend.high[method]}
+        check_lengths(f"BenchTable: trend of {method}", steps)
 
 
 def _check_estimate(cell: Estimate, name: str) -> None:

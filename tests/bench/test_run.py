@@ -1,5 +1,6 @@
 """compare: every cell against the public functions, text by text; which texts are measured; what the model reads."""
 
+import base64
 import json
 import math
 import re
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from tests.tiny import WORDS, with_heads, with_references
 
 import whichtoken as wt
@@ -542,8 +544,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
 def test_a_part_is_taken_over_only_as_it_was_saved(
     subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_draw_figures", lambda *_: None)  # a second each
-    monkeypatch.setattr(report, "_curves", lambda *_: "")
+    monkeypatch.setattr(files, "_write_figures", lambda *_: None)  # a second each
+    monkeypatch.setattr(report, "curves_png", lambda *_: b"")
 
     def again() -> BenchTable:
         return wt.bench.run(subject_of("bert"), TEXTS[:3], METHODS, protocol=quick("auc"), out=tmp_path)
@@ -640,6 +642,35 @@ def test_a_result_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
     assert not list((tmp_path / "parts").iterdir())
 
 
+def test_tables_with_and_without_intervals_of_curves_are_read(tmp_path: Path) -> None:
+    """Those of older versions have none."""
+    line = Line("gae", False, False, {"auc": Estimate(0.5, 0.4, 0.6, 3, 1.0)})
+    trend = Trend("aopc", "morf", "delete", (0.0, 0.5), {"gae": (0.0, 0.1)})
+    old = BenchTable("t", (), (Column("auc", "AUC", "", "lower"),), (line,), (trend,))
+    new = replace(old, trends=(replace(trend, low={"gae": (0.0, 0.0)}, high={"gae": (0.0, 0.2)}),))
+    for table, has_intervals in ((old, False), (new, True)):
+        (tmp_path / "table.json").write_text(files.table_json(table), encoding="utf-8")
+        assert ("low" in json.loads(files.table_json(table))["trends"][0]) is has_intervals
+        assert read_table(tmp_path) == table
+
+
+def test_the_curves_are_drawn_once_for_file_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[object] = []
+    save = Figure.savefig
+
+    def count(figure: Figure, file: Any, **options: Any) -> None:
+        drawn.append(figure)
+        save(figure, file, **options)
+
+    monkeypatch.setattr(Figure, "savefig", count)
+    line = Line("gae", False, False, {"auc": Estimate(0.5, 0.4, 0.6, 3, 1.0)})
+    trend = Trend("aopc", "morf", "delete", (0.0, 0.5), {"gae": (0.0, 0.1)})
+    Folder(tmp_path).finish(BenchTable("t", (), (Column("auc", "AUC", "", "lower"),), (line,), (trend,)), [{"a": 1}])
+    assert len(drawn) == 1
+    picture = base64.b64encode((tmp_path / "curves.png").read_bytes()).decode()
+    assert picture in (tmp_path / "report.html").read_text("utf-8")
+
+
 def test_a_table_that_cannot_be_is_refused(tmp_path: Path) -> None:
     column = Column("auc", "AUC", "", "lower")
     line = Line("gae", False, False, {"auc": Estimate(0.5, 0.4, 0.6, 3, 1.0)})
@@ -661,6 +692,9 @@ def test_a_table_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ({"lines": (replace(line, cells={"auc": Estimate(0.5, 0.4, 0.6, 3, 1.5)}),)}, "p is 1.5; expected 0 to 1"),
         ({"trends": (replace(trend, removed=(0.5, 0.0)),)}, "shares that ascend from 0"),
         ({"trends": (replace(trend, means={"gae": (0.0,)}),)}, "2 removed, 1 means"),
+        ({"trends": (replace(trend, low={"gae": (0.0,)}, high={"gae": (0.0,)}),)}, "2 removed, 2 means, 1 low, 1 high"),
+        ({"trends": (replace(trend, low={"gae": (0.0, 0.0)}),)}, "intervals of gae are not complete"),
+        ({"trends": (replace(trend, low={"cat": (0, 0)}, high={"cat": (0, 0)}),)}, "intervals of cat are not complete"),
         ({"agreement": replace(agreement, tau=((1.0,),))}, "expected 2 rows of 2"),
         ({"agreement": replace(agreement, tau=((1.0, 2.0), (2.0, 1.0)))}, "agreement is 2.0; expected -1 to 1"),
     ):
@@ -675,8 +709,8 @@ def test_results_have_one_row_for_each_curve_and_give_the_same_numbers(
 ) -> None:
     from pyarrow import parquet
 
-    monkeypatch.setattr(files, "_draw_figures", lambda *_: None)  # a second each
-    monkeypatch.setattr(report, "_curves", lambda *_: "")
+    monkeypatch.setattr(files, "_write_figures", lambda *_: None)  # a second each
+    monkeypatch.setattr(report, "curves_png", lambda *_: b"")
     how = quick("aopc", "normalised-aopc", "kendall", orders=("morf", "lerf"), perturbations=("delete", "mask"))
     table = wt.bench.run(subject_of("bert"), TEXTS, METHODS, protocol=how, out=tmp_path)
     rows = parquet.read_table(tmp_path / "results.parquet").to_pylist()

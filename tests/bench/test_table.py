@@ -396,3 +396,16 @@ def test_mean_curves_of_two_grids_can_be_told_apart() -> None:
 def test_pooled_areas_of_random_orders_have_no_direction() -> None:
     table = table_of("pooled-auc", texts=invented({Plan("delete", "random"): TENTHS}, ("attcat", "gae"), ()))
     assert [column.better for column in table.columns[:2]] == ["", ""]
+
+
+def test_trends_have_the_intervals_of_the_bootstrap_of_cells() -> None:
+    for trend in table_of("aopc", "log-odds").trends:
+        plan = Plan(trend.perturbation, trend.order, trend.grid)  # type: ignore[arg-type]
+        assert set(trend.low) == set(trend.high) == set(METHODS)
+        for method in ("gae", "random"):
+            for step in range(len(TENTHS)):
+                curves = [text.curve(method, plan) for text in TEXTS]
+                values = np.array([per_step(curve, trend.metric)[step] for curve in curves])  # type: ignore[arg-type]
+                expected = pytest.approx(interval(values), abs=1e-12)
+                assert (trend.low[method][step], trend.high[method][step]) == expected
+        assert any(trend.low["gae"][step] < trend.means["gae"][step] < trend.high["gae"][step] for step in range(1, 10))

@@ -58,8 +58,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def leave_pictures_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(files, "_draw_figures", lambda *_: None)
-    patch.setattr(report, "_curves", lambda *_: "")
+    patch.setattr(files, "_write_figures", lambda *_: None)
+    patch.setattr(report, "curves_png", lambda *_: b"")
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_gate_fails_what_is_worse(bench: Call) -> None:
     assert code == 1
     assert out
     assert sorted(line.split(":")[1].strip() for line in err.splitlines()) == ["attcat", "gae"]  # and no control
-    assert all("AOPC, delete, highest first is" in line and line.endswith("below 0.99") for line in err.splitlines())
+    assert all("AOPC, delete, MoRF is" in line and line.endswith("below 0.99") for line in err.splitlines())
     assert bench(*both, "--fail-under", "aopc=-1")[::2] == (0, "")
     code, _, err = bench(*both, "--fail-under", "aopc=-1", "--fail-under", "log-odds=-50")
     assert code == 1

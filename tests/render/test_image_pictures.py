@@ -204,11 +204,6 @@ def test_a_figure_has_the_image_and_a_title_for_each_method(tmp_path: Path) -> N
         plot([ONE, FINE], tmp_path / "c.png", Look())
 
 
-def test_one_method_of_one_image_is_written_as_the_image_itself(tmp_path: Path) -> None:
-    path = plot(ONE, tmp_path / "a.png", Look(how="patch"))
-    assert (np.asarray(Image.open(path)) == np.asarray(ONE.to_image(how="patch"))).all()
-
-
 def test_attributions_of_two_images_do_not_belong_together() -> None:
     gae = replace(ONE, method="gae")
     assert [list(group) for group in group_results([ONE, gae])] == [["attcat", "gae"]]

@@ -197,7 +197,8 @@ def test_latex_escapes_what_means_something_to_it() -> None:
     made = to_latex(HARMFUL, numbers=True)
     assert r"\input{" not in made
     assert not re.search(r"(?<!\\)\$", made)
-    assert all("%" not in re.sub(r"\\%", "", line) for line in made.splitlines() if not line.startswith("% needs"))
+    assert all("%" not in re.sub(r"\\%", "", line) for line in made.splitlines() if not line.startswith("% "))
+    assert all(line.count("%") == line.count(r"\%") + 1 for line in made.splitlines() if line.startswith("% "))
 
 
 def test_latex_puts_words_into_coloured_boxes() -> None:
@@ -226,7 +227,7 @@ def test_a_figure_draws_dollars_and_backslashes_as_they_are(tmp_path: Path, monk
         replace(FINE, texts=(" ".join(words),), spans=(None, (0, 5), (6, 11), (12, 13), (14, 16), None), label="$l$"),
         tmp_path / "f.svg",
     ).read_text(encoding="utf-8")
-    for word in (*words, "$l$  87.5%"):  # formulas would be drawn in parts
+    for word in (*words, "$l$ 87.5 % · “$x^2$ \\frac $ {}” · tiny"):  # formulas would be drawn in parts
         assert re.search(rf"<text [^>]*>{re.escape(word)}</text>", made), word
 
 

@@ -16,16 +16,19 @@ from rich.console import Console, RenderableType
 from tests.render.shown import NASTY
 from tests.render.test_pictures import CHROMIUM, Page, _after_loading
 
+from whichtoken.bench.metrics import plan_words
 from whichtoken.errors import UnknownName, UsageError
+from whichtoken.records import Plan
 from whichtoken.render import bench_table, charts
+from whichtoken.render.canvas import figure_bytes
 from whichtoken.render.charts import (
+    COLOURS,
     _numbers,
     agreement_figure,
     curves_figure,
     strokes_of,
     variants_figure,
 )
-from whichtoken.render.figures import figure_bytes
 from whichtoken.render.report import to_report
 from whichtoken.render.rows import visible
 from whichtoken.render.terminal import bench_view
@@ -122,6 +125,55 @@ def test_a_column_that_was_not_tested_has_no_marks() -> None:
     ] * 7
     assert "columns without • were not tested" in bench_table.legend(table)
     assert "columns without • were not tested" not in bench_table.legend(TABLE)
+
+
+REVISION = "sha256:40847c807a55d0325cd21b38611a142fa57baaef8c3163c74f947eb17947bed1"
+
+
+def test_a_revision_is_short_and_whole_where_one_hovers() -> None:
+    table = replace(TABLE, facts=(("model", "tiny"), ("revision", REVISION)), trends=())
+    short = "sha256:40847c807a55…"
+    page = to_report(table)
+    assert f'<dd title="{REVISION}">{short}</dd>' in page
+    assert "<dd>tiny</dd>" in page
+    assert f"- revision: {short}" in bench_table.markdown(table)
+    assert f"revision: {short}" in printed(bench_view(table), 100)
+    for shown in (bench_table.markdown(table), printed(bench_view(table), 100)):
+        assert REVISION not in shown
+    assert bench_table.short_hash("main") == "main"
+    assert bench_table.short_hash("1" * 40) == "111111111111…"
+
+
+def test_seconds_have_no_interval() -> None:
+    assert [entry.interval for entry in bench_table.entries(TABLE)[0]] == [
+        "[0.500, 1.000]",
+        "[-3.250, -2.750]",
+        "",
+        "[0.750, 1.250]",
+    ]
+    row = next(line for line in bench_table.markdown(TABLE).splitlines() if line.startswith("| contrast-cat"))
+    assert "| **8.000** • |" in row
+    assert "[7.750, 8.250]" not in to_report(replace(TABLE, trends=()))
+
+
+def test_morf_has_one_name_and_a_legend() -> None:
+    meaning = "MoRF: most relevant first, LeRF: least relevant first; the order in which parts are removed"
+    for shown in (
+        to_report(replace(TABLE, trends=())),
+        bench_table.markdown(TABLE),
+        " ".join(printed(bench_view(TABLE), 200).split()),
+    ):
+        assert meaning in shown
+    old = replace(COLUMNS[0], title="AOPC, delete, highest first"), replace(COLUMNS[1], title="AUC, mask, lowest first")
+    assert bench_table.head(replace(TABLE, columns=old))[1:] == ["AOPC, delete, MoRF ↑ †", "AUC, mask, LeRF ↓"]
+    assert bench_table.legend(replace(TABLE, columns=old, trends=()))[1] == meaning
+    plain = replace(TABLE, columns=COLUMNS[2:], trends=())
+    assert meaning not in bench_table.legend(plain)
+    assert [plan_words(Plan("delete", order)) for order in ("morf", "lerf", "random")] == [
+        "delete, MoRF",
+        "delete, LeRF",
+        "delete, random order",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -321,6 +373,22 @@ def test_trends_that_differ_in_their_steps_only_have_panels_of_their_own() -> No
     again = replace(TABLE.trends[0], removed=(0.0, 0.1, 0.2))
     shown = [axes for axes in curves_figure(replace(TABLE, trends=(TABLE.trends[0], again))).axes if axes.get_visible()]
     assert [list(axes.lines[0].get_xdata()) for axes in shown] == [[0, 50, 90], [0, 10, 20]]
+
+
+def test_the_strongest_methods_have_bands_and_others_stay_lines() -> None:
+    trend = TABLE.trends[0]
+    low = {method: tuple(mean - 0.1 for mean in means) for method, means in trend.means.items()}
+    high = {method: tuple(mean + 0.1 for mean in means) for method, means in trend.means.items()}
+    figure = curves_figure(replace(TABLE, trends=(replace(trend, low=low, high=high),)))
+    bands = figure.axes[0].collections
+    assert [band.get_facecolor()[0][:3].tolist() for band in bands] == [[c / 255 for c in COLOURS[i]] for i in range(3)]
+    for band, method in zip(bands, METHODS, strict=False):
+        heights = {round(y, 6) for _, y in band.get_paths()[0].vertices.tolist()}
+        assert heights == {round(y, 6) for y in (*low[method], *high[method])}
+    assert "bands: 95 % intervals of the best 3" in figure.legends[0].get_title().get_text()
+    without = curves_figure(replace(TABLE, trends=(trend,)))
+    assert len(without.axes[0].collections) == 0
+    assert "bands" not in without.legends[0].get_title().get_text()
 
 
 def test_thirty_methods_are_told_apart_and_six_stand_out() -> None:

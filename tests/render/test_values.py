@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -56,7 +54,7 @@ def test_classes_keep_their_words_and_a_mixture_has_both() -> None:
 
 def test_a_page_shows_a_number_and_its_own_words() -> None:
     page = wt.plot.to_html(VALUE)
-    assert "<b>LABEL_0</b> -0.01512 " in page
+    assert "<b>LABEL_0</b> -0.01512<" in page
     assert "lowers the value" in page
     assert "opposes the label" not in page
     assert "nothing raises it" in wt.plot.to_html(replace(VALUE, scores=(0.0,) * 7))
@@ -74,29 +72,14 @@ def texts_of(figure: Figure) -> str:
     return "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that are saved."""
-    figures: list[Any] = []
-
-    def keep(figure: Any, where: Path) -> Path:
-        figures.append(figure)
-        return where
-
-    monkeypatch.setattr("whichtoken.render.figures.save_figure", keep)
-    return figures
-
-
-def test_figures_show_a_number_and_its_own_words(drawn: list[Any], tmp_path: Path) -> None:
-    wt.plot.methods(VALUE, tmp_path / "a.png")
-    layers(replace(VALUE, layers=(VALUE.scores,)), tmp_path / "b.png")
-    wt.plot.methods(ATTRIBUTION, tmp_path / "c.png")
-    heat, by_layer, classes = map(texts_of, drawn)
+def test_figures_show_a_number_and_its_own_words() -> None:
+    heat = texts_of(wt.plot.methods(VALUE))
+    by_layer = texts_of(layers(replace(VALUE, layers=(VALUE.scores,))))
     for shown in (heat, by_layer):
-        assert "LABEL_0  -0.01512" in shown
+        assert "LABEL_0 -0.01512" in shown
         assert "raises" in shown
         assert "supports" not in shown
-    assert "supports" in classes
+    assert "supports" in texts_of(wt.plot.methods(ATTRIBUTION))
 
 
 def test_mean_curves_are_titled_by_what_they_show() -> None:

@@ -230,7 +230,7 @@ def test_the_command_line_compares_and_measures_questions_and_images(
     )
     assert "10, 20 .. 90 % of the patches are removed" in out
     out = run("bench", "--data", str(tmp_path / "questions.jsonl"), *qa, *methods, "--metrics", "aopc,log-odds")
-    assert "AOPC, delete, highest first" in " ".join(out.split())
+    assert "AOPC, delete, MoRF" in " ".join(out.split())
     out = run("bench", "--data", str(tmp_path / "images"), *images_model, "--methods", "gae,rollout")
     assert "black" in out
     assert "images: 3 of 3" in out

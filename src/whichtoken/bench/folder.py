@@ -108,24 +108,23 @@ class Folder:
 
     def finish(self, table: BenchTable, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write all results; `rows` go into `results.parquet`."""
-        from whichtoken.render.report import to_report
+        from whichtoken.render.report import curves_png, report_page
 
+        curves = curves_png(table)
         write_whole(self.path / MARKDOWN, markdown(table))
         _write_rows(rows, self.path / RESULTS)
-        to_report(table, self.path / REPORT)
-        _draw_figures(table, self.path)
+        write_whole(self.path / REPORT, report_page(table, curves))
+        _write_figures(table, curves, self.path)
         write_whole(self.path / TABLE, table_json(table))  # last, because it makes the benchmark a finished one
 
 
-def _draw_figures(table: BenchTable, folder: Path) -> None:
-    """Draw the figures if matplotlib is installed; if not, the report says so."""
-    if find_spec("matplotlib") is None:
-        return
-    from whichtoken.render import charts
+def _write_figures(table: BenchTable, curves: bytes, folder: Path) -> None:
+    """Write the figures if matplotlib is installed; if not, the report says so."""
+    if curves:
+        write_whole(folder / "curves.png", curves)
+    if table.agreement is not None and find_spec("matplotlib") is not None:
+        from whichtoken.render import charts
 
-    if table.trends:
-        charts.curves(table, folder / "curves.png")
-    if table.agreement is not None:
         charts.agreement(table.agreement, folder / "agreement.png")
 
 
@@ -242,6 +241,9 @@ def read_table(path: str | Path) -> BenchTable:
     if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
         raise BadArtifact(f"{where} is not a benchmark table of schema {SCHEMA}")
     with while_reading(f"{where} is not a benchmark table"):
+        if isinstance(stored.get("trends"), list):
+            trends = [{"low": {}, "high": {}, **t} if isinstance(t, dict) else t for t in stored["trends"]]
+            stored["trends"] = trends
         table = decode(BenchTable, {"reading": "probability", "verdict": "", **stored})
         check_table(table)
     return table

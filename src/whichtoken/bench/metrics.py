@@ -17,7 +17,7 @@ from whichtoken.records import Attribution, Curve, Plan, Reading
 from whichtoken.tables import Column, Estimate
 
 ROUNDING = 1e-6  # rounding error of single-precision probabilities, and relative error of predicted values
-ORDER_WORDS = {"morf": "highest first", "lerf": "lowest first", "random": "in random order"}
+ORDER_WORDS = {"morf": "MoRF", "lerf": "LeRF", "random": "random order"}
 INSIDE = "answers inside"  # marks columns that exclude inputs whose answer was truncated
 Better: TypeAlias = Literal["higher", "lower", ""]
 UP: Mapping[str, Better] = {"morf": "higher", "lerf": "lower", "random": ""}  # metrics of lost probability

@@ -31,6 +31,16 @@ def interval(values: Floats, of: Callable[[Floats], Floats] | None = None) -> tu
     return float(np.quantile(statistics, 0.025)), float(np.quantile(statistics, 0.975))
 
 
+def intervals(values: Floats) -> tuple[Floats, Floats]:
+    """Return low and high of the 95 % interval of each column's mean, from the same resamples as `interval`."""
+    source, counts = np.random.default_rng(SEED), []
+    for _ in range(0, RESAMPLES, 200):
+        drawn = source.integers(0, len(values), (200, len(values)))
+        counts += [np.bincount(row, minlength=len(values)) for row in drawn]
+    means = np.array(counts, dtype=np.float64) @ values / len(values)
+    return np.quantile(means, 0.025, 0), np.quantile(means, 0.975, 0)
+
+
 def _bootstrap_means(values: Floats) -> Floats:
     """Resample in slices to bound memory; the fixed seed draws the same inputs for every method."""
     source, means = np.random.default_rng(SEED), []

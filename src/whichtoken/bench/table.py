@@ -8,7 +8,7 @@ import numpy as np
 
 from whichtoken.bench.metrics import METRICS, CurveMetric, is_measurable, plans_of
 from whichtoken.bench.results import InputResult, by_method
-from whichtoken.bench.stats import Cells, Values, cells_of
+from whichtoken.bench.stats import Cells, Floats, Values, cells_of, intervals
 from whichtoken.metrics.curves import StepMetric, per_step
 from whichtoken.records import Plan
 from whichtoken.tables import Agreement, BenchTable, Column, Line, Trend
@@ -78,11 +78,20 @@ def _trends(inputs: Sequence[InputResult], metrics: Sequence[str]) -> Iterable[T
             measurable = is_measurable(name, inputs[0].reading)
             if not measurable or not isinstance(metric, CurveMetric) or metric.steps not in by_step:
                 continue
-            means = {}
+            changes = {}
             for method in inputs[0].methods:
                 steps = np.array([per_step(record.curve(method, plan), by_step[metric.steps]) for record in inputs])
-                means[method] = tuple((abs(steps) if metric.absolute else steps).mean(0).tolist())
-            yield Trend(metric.steps, plan.order, plan.perturbation, _removed(inputs[0], plan), means, plan.grid)
+                changes[method] = abs(steps) if metric.absolute else steps
+            means = {method: tuple(steps.mean(0).tolist()) for method, steps in changes.items()}
+            low, high = (_by_method(changes, bound) for bound in intervals(np.concatenate([*changes.values()], 1)))
+            removed = _removed(inputs[0], plan)
+            yield Trend(metric.steps, plan.order, plan.perturbation, removed, means, plan.grid, low, high)
+
+
+def _by_method(names: Iterable[str], bounds: Floats) -> dict[str, tuple[float, ...]]:
+    """Split the bounds of all methods' steps, one method after another."""
+    names = list(names)
+    return {name: tuple(row) for name, row in zip(names, bounds.reshape(len(names), -1).tolist(), strict=True)}
 
 
 def _removed(record: InputResult, plan: Plan) -> tuple[float, ...]:

@@ -14,6 +14,8 @@ MARK = "•"
 DASH = "\N{EN DASH}"
 ARROWS = {"higher": "↑", "lower": "↓", "": ""}
 SIGNIFICANT = 0.05
+SECONDS = "seconds"  # the column without intervals: seconds vary with the machine's load, not only between inputs
+ORDERS = "MoRF: most relevant first, LeRF: least relevant first; the order in which parts are removed"
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,27 @@ class CellText:
     flattered: bool = False  # the method was tuned on the metric of this column
 
 
+def facts(table: BenchTable) -> list[tuple[str, str]]:
+    """Return what was run, as name and value; `short_hash` makes a value short."""
+    return [(visible(name), visible(value)) for name, value in table.facts]
+
+
+def short_hash(text: str) -> str:
+    """Cut hashes to 12 digits; the table file has all of them."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{8,}\b", r"\1…", text)
+
+
 def head(table: BenchTable) -> list[str]:
     return ["method", *(title_of(column) for column in table.columns)]
 
 
 def title_of(column: Column) -> str:
-    return " ".join(filter(None, (visible(column.title), ARROWS[column.better], DAGGER if column.flattered else "")))
+    return " ".join(filter(None, (plain_title(column), ARROWS[column.better], DAGGER if column.flattered else "")))
+
+
+def plain_title(column: Column) -> str:
+    """Return the title without marks; tables of older versions call the two orders by other names."""
+    return visible(column.title).replace("highest first", "MoRF").replace("lowest first", "LeRF")
 
 
 def name_of(line: Line) -> str:
@@ -73,7 +90,7 @@ def _column_entries(column: Column, lines: Sequence[Line], unit: str) -> Iterato
         low, mean, high = (f"{number:z,.{decimals}f}" for number in (cell.low, cell.mean, cell.high))
         yield CellText(
             mean=mean,
-            interval=f"[{low}, {high}]",
+            interval="" if column.name == SECONDS else f"[{low}, {high}]",
             about=_about(cell, unit),
             value=cell.mean,
             best=cell.mean == best,
@@ -104,6 +121,8 @@ def legend(table: BenchTable) -> list[str]:
     directions = {column.better for column in judged}
     flattered = any(column.flattered for column in table.columns)
     lines = [f"[low, high]: 95 % bootstrap interval over {visible(table.unit)}s"]
+    if table.trends or any(order in plain_title(column) for column in table.columns for order in ("MoRF", "LeRF")):
+        lines.append(ORDERS)
     if directions:
         lines.append(", ".join(f"{ARROWS[way]} {way} is better" for way in sorted(directions)))
         lines.append(f"bold: best of its column; {MARK} not significantly worse than the best (p ≥ {SIGNIFICANT})")
@@ -127,7 +146,7 @@ def markdown(table: BenchTable) -> str:
     parts = [
         f"## {_escape(table.title)}",
         *([_escape(table.verdict)] if table.verdict else []),
-        _list([f"{name}: {value}" for name, value in table.facts]),
+        _list([f"{name}: {short_hash(value)}" for name, value in facts(table)]),
         "\n".join(lines),
         _list(legend(table)),
         *(["Columns:", _list(abouts)] if abouts else []),

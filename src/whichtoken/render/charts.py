@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import UnknownName, UsageError
-from whichtoken.render.bench_table import ARROWS, STAR, name_of
-from whichtoken.render.figures import check_figure_path, empty_figure, rgb_of, save_figure, signed_colour_map
+from whichtoken.render.bench_table import ARROWS, STAR, name_of, plain_title
+from whichtoken.render.canvas import deliver, empty_figure, rgb_of, signed_colour_map
 from whichtoken.render.palette import WHITE, Colour, ink, step_of
 from whichtoken.render.rows import visible
 from whichtoken.tables import Agreement, BenchTable, Estimate, Line, Trend
 
 PROMINENT = 6  # methods in full colour: the eye cannot follow more
+BANDS = 3  # methods with a band for their interval: more would cover each other
 # The palette of Okabe and Ito, without black, and without yellow, which is invisible on white.
 COLOURS: tuple[Colour, ...] = (
     (0, 114, 178),
@@ -42,26 +43,32 @@ class Stroke:
     prominent: bool
 
 
-def curves(table: BenchTable, path: str | Path) -> Path:
-    """Draw one panel per trend: tuned methods dashed, controls grey and dotted, all except the first six pale."""
-    where = check_figure_path(path)
-    return save_figure(curves_figure(table), where)
+def curves(table: BenchTable, path: str | Path | None = None) -> Any:
+    """Draw one panel per trend: tuned methods dashed, controls grey and dotted, all except the first six pale.
+
+    Return the path if given, else the matplotlib figure, which notebooks show.
+    """
+    return deliver(lambda: curves_figure(table), path)
 
 
-def variants(table: BenchTable, column: str, path: str | Path) -> Path:
-    """Draw one column of an ablation with intervals; on a numeric axis if all names end in `=number`."""
-    where = check_figure_path(path)
-    return save_figure(variants_figure(table, column), where)
+def variants(table: BenchTable, column: str, path: str | Path | None = None) -> Any:
+    """Draw one column of an ablation with intervals; on a numeric axis if all names end in `=number`.
+
+    Return the path if given, else the matplotlib figure, which notebooks show.
+    """
+    return deliver(lambda: variants_figure(table, column), path)
 
 
-def agreement(agreement: Agreement, path: str | Path) -> Path:
-    """Draw a heat map with numbers, method by method."""
-    where = check_figure_path(path)
-    return save_figure(agreement_figure(agreement), where)
+def agreement(agreement: Agreement, path: str | Path | None = None) -> Any:
+    """Draw a heat map with numbers, method by method.
+
+    Return the path if given, else the matplotlib figure, which notebooks show.
+    """
+    return deliver(lambda: agreement_figure(agreement), path)
 
 
 def curves_figure(table: BenchTable) -> Any:
-    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
+    """Return a matplotlib figure; `canvas.figure_bytes` encodes it."""
     if not table.trends:
         raise UsageError("this table has no curves: none of its metrics removes tokens step by step")
     orders = list(dict.fromkeys(trend.order for trend in table.trends))
@@ -80,9 +87,12 @@ def curves_figure(table: BenchTable) -> Any:
         quantity = QUANTITIES.get(trend.metric, trend.metric).replace("{}", READINGS[table.reading])
         axes.set_ylabel(visible(quantity), fontsize=8, parse_math=False)
         axes.set_title(_title(trend, table), loc="left", fontsize=10, parse_math=False)
-    _legend(
-        figure, [line for line in table.lines if any(line.method in trend.means for trend in table.trends)], strokes
-    )
+    drawn = [line for line in table.lines if any(line.method in trend.means for trend in table.trends)]
+    legend = _legend(figure, drawn, strokes)
+    notes = [f"{STAR} tuned on deletion (dashed)"] if any(line.tuned_on_deletion for line in drawn) else []
+    notes += [f"bands: 95 % intervals of the best {BANDS}"] if any(trend.low for trend in table.trends) else []
+    if notes:
+        legend.set_title("\n".join(notes), prop={"size": 8})
     return figure
 
 
@@ -129,6 +139,10 @@ def _title(trend: Trend, table: BenchTable) -> str:
 
 def _draw_trend(axes: Any, trend: Trend, strokes: dict[str, Stroke]) -> None:
     percent = [100 * share for share in trend.removed]
+    for method in [method for method, stroke in strokes.items() if stroke.prominent][:BANDS]:
+        if method in trend.low:
+            colour = rgb_of(strokes[method].colour)
+            axes.fill_between(percent, trend.low[method], trend.high[method], color=colour, alpha=0.15, linewidth=0)
     for method, stroke in strokes.items():
         if method in trend.means:
             axes.plot(percent, trend.means[method], **_line_style(stroke))
@@ -151,7 +165,7 @@ def _line_style(stroke: Stroke) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> None:
+def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> Any:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **_line_style(strokes[line.method])) for line in lines]
@@ -161,12 +175,11 @@ def _legend(figure: Any, lines: Sequence[Line], strokes: dict[str, Stroke]) -> N
     for text, line in zip(legend.get_texts(), lines, strict=True):
         text.set_parse_math(False)
         text.set_text(_short(name_of(line)))  # set afterwards: matplotlib drops legend names that start with _
-    if any(line.tuned_on_deletion for line in lines):
-        legend.set_title(f"{STAR} tuned on deletion (dashed)", prop={"size": 8})
+    return legend
 
 
 def variants_figure(table: BenchTable, column: str) -> Any:
-    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
+    """Return a matplotlib figure; `canvas.figure_bytes` encodes it."""
     columns = {known.name: known for known in table.columns}
     if column not in columns:
         raise UnknownName("column", column, columns)
@@ -188,7 +201,7 @@ def variants_figure(table: BenchTable, column: str) -> Any:
         axes.set_xticks(range(len(lines)), names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
         axes.set_xlim(-0.6, len(lines) - 0.4)
     better = columns[column].better
-    title = visible(columns[column].title) + (f" ({better} is better)" if better else "")
+    title = plain_title(columns[column]) + (f" ({better} is better)" if better else "")
     axes.set_ylabel(title, fontsize=9, parse_math=False)
     axes.set_title(visible(table.title), loc="left", fontsize=10, parse_math=False)
     axes.grid(axis="y", color="0.9", linewidth=0.8)
@@ -228,7 +241,7 @@ def _bars(axes: Any, places: Sequence[float], cells: Sequence[Estimate], line: s
 
 
 def agreement_figure(agreement: Agreement) -> Any:
-    """Return a matplotlib figure; `figures.figure_bytes` encodes it."""
+    """Return a matplotlib figure; `canvas.figure_bytes` encodes it."""
     names, count = [_short(visible(name)) for name in agreement.methods], len(agreement.methods)
     figure = empty_figure(2.2 + 0.42 * count, 1.6 + 0.42 * count)
     axes = figure.add_subplot()

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
-from whichtoken.render.palette import NEUTRAL, STEPS, Colour, ink_on, shade, step_of
+from whichtoken.render.palette import step_of
 from whichtoken.render.pictures import overlay_png, plain_png
 from whichtoken.render.rows import Level, Look, Results, effects_of, format_value, panels, visible
+from whichtoken.render.theme import page_colours, shade_rules
+from whichtoken.render.titles import about_of, title_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -39,22 +41,19 @@ def to_html(
 
 
 def page(results: Results, look: Look) -> str:
-    return _render("page.html", results, look)
+    return _render("page.html", results, look, style_sheet() + read_template("page.css"))
 
 
 def fragment(results: Results) -> str:
     """Return HTML for a notebook cell."""
-    return _render("fragment.html", results, Look())
+    return _render("fragment.html", results, Look(), style_sheet())
 
 
-def _render(template: str, results: Results, look: Look) -> str:
+def _render(template: str, results: Results, look: Look, style: str) -> str:
     chosen = environment().get_template(template)
     shown = panels(results, look)
-    return str(
-        chosen.render(
-            panels=shown, effects=effects_of({panel.reading for panel in shown}), look=look, style=style_sheet()
-        )
-    )
+    effects = effects_of({panel.reading for panel in shown})
+    return str(chosen.render(panels=shown, title=title_of(shown), effects=effects, look=look, style=style))
 
 
 def class_of(share: float) -> str:
@@ -64,23 +63,11 @@ def class_of(share: float) -> str:
 
 @cache
 def style_sheet() -> str:
-    return read_template("style.css") + shade_rules()
+    return page_colours() + read_template("style.css") + shade_rules()
 
 
 def read_template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
-
-
-@cache
-def shade_rules(neutral: Colour = NEUTRAL) -> str:
-    """Return the CSS rules for the classes of `class_of`. `neutral`: the colour that weak scores are close to."""
-    rules = [
-        f".whichtoken .{side}{step}{{background:{_rgb(ground)};color:{_rgb(ink_on(ground))}}}"
-        for side, sign in (("f", 1), ("a", -1))
-        for step in range(1, STEPS + 1)
-        for ground in (shade(sign * step, neutral),)
-    ]
-    return "\n".join(rules) + "\n"
 
 
 @cache
@@ -105,6 +92,7 @@ def environment() -> Any:
     jinja.filters["json_data"] = lambda value: Markup(json_data(value))
     jinja.filters["overlay"] = overlay_png
     jinja.filters["plain"] = plain_png
+    jinja.filters["about"] = about_of
     return jinja
 
 
@@ -118,7 +106,3 @@ def json_data(value: object) -> str:
 
 def _hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
-
-
-def _rgb(colour: tuple[int, int, int]) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -3,6 +3,7 @@
 from whichtoken.errors import UsageError
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
 from whichtoken.render.rows import Level, Look, Panel, Results, ScoreRow, format_output, panels
+from whichtoken.render.titles import BETWEEN, name_of
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -22,10 +23,14 @@ _SPECIAL = {
     "-": r"{-}",  # prevents ligatures: -- would become a dash
     "`": r"{`}",
     "'": r"{'}",
+    "\N{OPEN BOX}": r"\textvisiblespace{}",
+    "\N{MIDDLE DOT}": r"\textperiodcentered{}",
+    "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}": r"\ensuremath{\hookleftarrow}",
     "\N{MINUS SIGN}": r"\ensuremath{-}",
     "\N{MATHEMATICAL LEFT ANGLE BRACKET}": r"\ensuremath{\langle}",
     "\N{MATHEMATICAL RIGHT ANGLE BRACKET}": r"\ensuremath{\rangle}",
 }
+_TOUCHING = r"\kern.08em "  # between tokens that touch, so that one sees where they end
 _HEAD = r"% needs \usepackage{array,xcolor} and \usepackage[T1]{fontenc}; other scripts need XeLaTeX or LuaLaTeX"
 
 
@@ -38,28 +43,33 @@ def document(results: Results, look: Look) -> str:
     tables = panels(results, look)
     if any(panel.picture is not None for panel in tables):
         raise UsageError("LaTeX shows words only; for images, write a figure (.pdf, .png) and include it")
-    return "\n\n".join([_HEAD, *(_panel(panel, look.numbers) for panel in tables)]) + "\n"
+    return "\n\n".join([_HEAD, *(_panel(panel, look) for panel in tables)]) + "\n"
 
 
 def escape(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in text)
 
 
-def _panel(panel: Panel, numbers: bool) -> str:
+def _panel(panel: Panel, look: Look) -> str:
+    comment = f"% {BETWEEN.join(map(escape, name_of(panel).split(BETWEEN)))}"
     head = rf"\noindent\textbf{{{escape(panel.label)}}} ({escape(format_output(panel))})"
     rows = [*panel.rows, *panel.differences]
     names = [escape(row.name) + ("*" if row.tuned_on_deletion else "") for row in rows]
-    words = [rf"\raggedright\arraybackslash {_words(row, numbers)}" for row in rows]
+    words = [rf"\raggedright\arraybackslash {_words(row, look)}" for row in rows]
     lines = [rf"{name} & {line} \\" for name, line in zip(names, words, strict=True)]
     lines += [rf"\multicolumn{{2}}{{l}}{{{escape(note)}}} \\" for note in panel.notes]
     if any(row.tuned_on_deletion for row in rows):
         lines.append(r"\multicolumn{2}{l}{\footnotesize * tuned on the deletion curve} \\")
     table = [r"\begin{tabular}{@{}lp{0.75\linewidth}@{}}", *lines, r"\end{tabular}"]
-    return "\n".join([head + r"\par", *table])
+    return "\n".join([comment, head + r"\par", *table])
 
 
-def _words(row: ScoreRow, numbers: bool) -> str:
-    words = "".join(f"{escape(cell.before)}{_box(cell.text, cell.share, numbers)}" for cell in row.cells)
+def _words(row: ScoreRow, look: Look) -> str:
+    touching = _TOUCHING if look.level == "token" else ""
+    words = "".join(
+        f"{escape(cell.before) or (touching if number else '')}{_box(cell.text, cell.share, look.numbers)}"
+        for number, cell in enumerate(row.cells)
+    )
     return rf"{words} \hfill{{\footnotesize {escape(row.remark)}}}" if row.remark else words
 
 

@@ -1,17 +1,20 @@
-"""Colours of signed scores: orange supports, blue opposes, near white is neutral. No torch.
+"""Colours of signed scores: orange supports, blue opposes, near white (on dark pages, near black) is neutral. No torch.
 
 The two extremes are from the palette of Okabe and Ito, which is safe for colour-blind readers.
 """
 
 from functools import cache
+from typing import Literal
 
 Colour = tuple[int, int, int]  # red, green, blue: 0 to 255
 
 FOR: Colour = (213, 94, 0)
 AGAINST: Colour = (0, 114, 178)
 NEUTRAL: Colour = (247, 247, 247)
+DARK_NEUTRAL: Colour = (35, 38, 44)
 BLACK: Colour = (0, 0, 0)
 WHITE: Colour = (255, 255, 255)
+Theme = Literal["light", "dark"]
 STEPS = 20  # shades on each side; a page needs a CSS rule for each
 
 
@@ -21,16 +24,17 @@ def step_of(share: float) -> int:
 
 
 @cache
-def shade(step: int, neutral: Colour = NEUTRAL) -> Colour:
-    end, strength = (FOR if step > 0 else AGAINST), abs(step) / STEPS
-    red, green, blue = (round(near + (far - near) * strength) for near, far in zip(neutral, end, strict=True))
+def shade(step: int, theme: Theme = "light") -> Colour:
+    near, far = (NEUTRAL if theme == "light" else DARK_NEUTRAL), (FOR if step > 0 else AGAINST)
+    strength = abs(step) / STEPS
+    red, green, blue = (round(start + (end - start) * strength) for start, end in zip(near, far, strict=True))
     return red, green, blue
 
 
 @cache
-def ink(step: int) -> Colour:
+def ink(step: int, theme: Theme = "light") -> Colour:
     """Return black or white, whichever has the higher contrast with the shade."""
-    return ink_on(shade(step))
+    return ink_on(shade(step, theme))
 
 
 def ink_on(ground: Colour) -> Colour:

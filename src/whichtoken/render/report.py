@@ -10,28 +10,34 @@ from pathlib import Path
 
 from whichtoken.atomic_write import write_whole
 from whichtoken.render import bench_table
+from whichtoken.render.canvas import figure_bytes
 from whichtoken.render.charts import curves_figure
-from whichtoken.render.figures import figure_bytes
-from whichtoken.render.html import environment, read_template, shade_rules
+from whichtoken.render.html import environment, read_template
+from whichtoken.render.theme import shade_rules
 from whichtoken.tables import BenchTable
 
 
 def to_report(table: BenchTable, path: str | Path | None = None) -> str:
     """Return the page, and write it to `path` if given. Without matplotlib it has no curves and says so."""
+    source = report_page(table, curves_png(table))
+    if path is not None:
+        write_whole(path, source)
+    return source
+
+
+def report_page(table: BenchTable, curves: bytes) -> str:
+    """Return the page. `curves`: what `curves_png` returns."""
     template = environment().get_template("report.html")
-    source = str(
+    return str(
         template.render(
             table=table,
             text=bench_table,
             entries=bench_table.entries(table),
-            curves=_curves(table),
+            curves=base64.b64encode(curves).decode(),
             style=read_template("report.css") + shade_rules(),
             script=read_template("report.js"),
         )
     )
-    if path is not None:
-        write_whole(path, source)
-    return source
 
 
 def fragment(table: BenchTable) -> str:
@@ -41,8 +47,8 @@ def fragment(table: BenchTable) -> str:
     return str(template.render(table=table, text=bench_table, entries=entries, style=style))
 
 
-def _curves(table: BenchTable) -> str:
-    """Return the curves as a base64 PNG, or ""; the content security policy would block the styles in an SVG."""
+def curves_png(table: BenchTable) -> bytes:
+    """Return the curves as PNG, empty without any; the content security policy would block the styles in an SVG."""
     if not table.trends or find_spec("matplotlib") is None:
-        return ""
-    return base64.b64encode(figure_bytes(curves_figure(table), "png")).decode()
+        return b""
+    return figure_bytes(curves_figure(table), "png")

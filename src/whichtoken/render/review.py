@@ -16,8 +16,7 @@ from typing import Any
 from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution, Removal
-from whichtoken.render.html import environment, read_template, shade_rules
-from whichtoken.render.palette import Colour
+from whichtoken.render.html import environment, read_template
 from whichtoken.render.rows import (
     Level,
     Look,
@@ -31,11 +30,11 @@ from whichtoken.render.rows import (
     panels,
     visible,
 )
+from whichtoken.render.theme import shade_rules
 from whichtoken.targets import Span
 from whichtoken.words import word_groups
 
 LIMIT = 1000  # texts, with which the page is still fast
-DARK: Colour = (21, 23, 27)  # the ground of the dark style, as in review.css
 
 Group = Mapping[str, Attribution]  # the methods of one input and target
 
@@ -136,8 +135,7 @@ def check_limit(n_texts: int) -> None:
 
 
 def style_sheet() -> str:
-    dark = "@media screen and (prefers-color-scheme:dark){\n" + shade_rules(DARK) + "}\n"
-    return read_template("review.css") + shade_rules() + dark
+    return read_template("review.css") + shade_rules()
 
 
 def by_input(results: Results) -> list[Reviewed]:

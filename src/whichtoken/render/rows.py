@@ -4,12 +4,12 @@ Scores become shares of the strongest and texts become safe to print; nothing is
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from whichtoken.errors import BadSetting, UsageError, name_type
 from whichtoken.records import Attribution, How, Picture, Reading
-from whichtoken.words import words_of
+from whichtoken.render.tokens import BETWEEN_TEXTS, ShownPiece, patch_pieces, token_pieces, word_pieces
 
 Level = Literal["word", "token"]
 MINUS = "\N{MINUS SIGN}"
@@ -50,6 +50,18 @@ class ScoreCell:
     score: float
     share: float  # of the strongest cell of its row: -1 to 1 (differences of rows: -2 to 2)
     before: str  # the text between the previous cell and this one
+    name: str = ""  # where it stands alone, if not its text: "電 (2 of 3)" for the second token of a character
+    token: str = ""  # as the tokenizer writes it, if not as its text
+
+    @property
+    def called(self) -> str:
+        """What the cell is called in lists."""
+        return self.name or self.text
+
+    @property
+    def hint(self) -> str:
+        """What the cell is called where there is room for the tokenizer's own writing."""
+        return f"{self.called}, token {self.token}" if self.token else self.called
 
 
 @dataclass(frozen=True)
@@ -91,10 +103,16 @@ class Panel:
     notes: tuple[str, ...]
     picture: Picture | None = None
     value: float | None = None  # if the model predicts a value and no probability
+    text: str = ""  # the texts, or the file of the image
 
     @property
     def head(self) -> str:
         return f"{self.label}  {format_output(self)}"
+
+    @property
+    def output(self) -> str:
+        """The probability or value, as in a sentence: with a space before the percent sign."""
+        return format_output(self).replace("%", " %")
 
     @property
     def reading(self) -> Reading:
@@ -188,6 +206,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         notes_of(first),
         first.picture,
         first.value,
+        visible(first.picture.source if first.picture is not None else BETWEEN_TEXTS.join(first.texts)),
     )
 
 
@@ -236,28 +255,23 @@ def cells(
 ) -> tuple[ScoreCell, ...]:
     """Return the cells of a row. `scores` replace the attribution's own; shares are of `strongest`, if not 0."""
     pieces = _pieces(attribution, attribution.scores if scores is None else scores, level)
-    strongest = strongest or max((abs(score) for _, _, score in pieces), default=0.0) or 1.0
-    return tuple(ScoreCell(visible(text), score, score / strongest, visible(before)) for before, text, score in pieces)
+    strongest = strongest or max((abs(piece.score) for piece in pieces), default=0.0) or 1.0
+    return tuple(_cell(piece, strongest) for piece in pieces)
 
 
-def _pieces(attribution: Attribution, scores: Sequence[float], level: Level) -> list[tuple[str, str, float]]:
-    """Return (text before, text, score) for each word or token; for images, always for patches."""
+def _cell(piece: ShownPiece, strongest: float) -> ScoreCell:
+    text, token = visible(piece.text), visible(piece.token)
+    share = piece.score / strongest
+    return ScoreCell(
+        text, piece.score, share, visible(piece.before), visible(piece.name), "" if token == text else token
+    )
+
+
+def _pieces(attribution: Attribution, scores: Sequence[float], level: Level) -> list[ShownPiece]:
+    """Return words or tokens; for images, always patches."""
     if attribution.picture is not None:
-        last = len(attribution.tokens) - attribution.picture.rows * attribution.picture.columns
-        return [(" ", t, s) for t, s in zip(attribution.tokens[last:], scores[last:], strict=True)]
-    if level == "token":
-        return [(" " if i else "", t, s) for i, (t, s) in enumerate(zip(attribution.tokens, scores, strict=True))]
-    words = words_of(attribution.texts, attribution.spans, attribution.sequences, attribution.word_ids, scores)
-    pieces, end, sequence = [], 0, 0
-    for word in words:
-        if word.sequence != sequence:
-            end, sequence = 0, word.sequence
-            before = " | " + attribution.texts[sequence][: word.span[0]]
-        else:
-            before = attribution.texts[sequence][end : word.span[0]]
-        pieces.append((before, word.text, word.score))
-        end = word.span[1]
-    return pieces
+        return patch_pieces(attribution, scores)
+    return word_pieces(attribution, scores) if level == "word" else token_pieces(attribution, scores)
 
 
 def difference(first: ScoreRow, other: ScoreRow) -> ScoreRow:
@@ -265,7 +279,7 @@ def difference(first: ScoreRow, other: ScoreRow) -> ScoreRow:
     if [cell.text for cell in first.cells] != [cell.text for cell in other.cells]:
         raise UsageError(f"{first.name} and {other.name} explain different texts; compare methods on the same text")
     pairs = [(a, a.share - b.share) for a, b in zip(first.cells, other.cells, strict=True)]
-    differences = tuple(ScoreCell(cell.text, share, share, cell.before) for cell, share in pairs)
+    differences = tuple(replace(cell, score=share, share=share) for cell, share in pairs)
     tuned = first.tuned_on_deletion or other.tuned_on_deletion
     name, about = f"{first.name} {MINUS} {other.name}", "difference of the shares of the strongest"
     return ScoreRow(
@@ -280,7 +294,7 @@ def layer_map(name: str, attribution: Attribution, level: Level) -> LayerMap:
             "over layers, such as attcat or contrast-cat"
         )
     terms = [
-        [score for _, _, score in _pieces(attribution, scores, level)]
+        [piece.score for piece in _pieces(attribution, scores, level)]
         for scores in (*attribution.layers, attribution.scores)
     ]
     strongest = max(abs(score) for row in terms for score in row) or 1.0

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from whichtoken.render import bench_table, head_kinds
 from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
 from whichtoken.render.rows import (
     Effects,
+    Level,
     Look,
     Panel,
     Results,
@@ -42,7 +44,7 @@ def print_each(console: Console, results: Iterable[Results], look: Look) -> None
     tuned, readings = False, set[Reading]()
     for result in results:
         for panel in panels(result, look):
-            console.print(panel_view(panel, _needs_numbers(console, look)), soft_wrap=False)
+            console.print(panel_view(panel, _needs_numbers(console, look), look.level), soft_wrap=False)
             console.print()
             tuned = tuned or any(row.tuned_on_deletion for row in panel.rows)
             readings.add(panel.reading)
@@ -68,14 +70,14 @@ def show_table(table: BenchTable) -> None:
         console.print(bench_view(table, console.width))
 
 
-def panel_view(panel: Panel, numbers: bool) -> RenderableType:
+def panel_view(panel: Panel, numbers: bool, level: Level) -> RenderableType:
     head = Text.assemble((panel.label, "bold"), f"  {format_output(panel)}", (f"  ({panel.model})", "dim"))
     if panel.picture is not None:
         return image_view(head, panel, numbers)
-    parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, side_of)]
+    parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, level, side_of)]
     parts += [Text(note, style="dim") for note in panel.notes]
     for layers in panel.layers:
-        parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers)]
+        parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers, level)]
     return Group(*parts)
 
 
@@ -100,7 +102,7 @@ def _grid_view(row: ScoreRow, numbers: bool, beside: Text) -> RenderableType:
 
 def _beside(row: ScoreRow) -> Text:
     """Return the remark, or the strongest patch; short, because grids stand side by side."""
-    best = "".join(f"most: {cell.text}" for cell in row.strongest(1))
+    best = "".join(f"most: {cell.called}" for cell in row.strongest(1))
     return Text(row.remark) if row.remark else Text(row.unit or best or row.nothing, style="dim")
 
 
@@ -129,13 +131,19 @@ def style_of(share: float) -> Style:
     return Style(color=_hex(ink(step)), bgcolor=_hex(shade(step))) if step else Style()
 
 
-def words_of(row: ScoreRow, numbers: bool) -> Text:
-    """Return the coloured words, without parsing markup: a text may contain [bold]."""
-    line = Text()
-    for cell in row.cells:
+def words_of(row: ScoreRow, numbers: bool, level: Level) -> Text:
+    """Return the coloured words, without parsing markup: a text may contain [bold].
+
+    Of tokens that touch, every second is underlined, and without colours each has its number, so that one sees where
+    they end.
+    """
+    line, underline = Text(), False
+    for cell, following in zip_longest(row.cells, row.cells[1:]):
+        underline = level == "token" and not cell.before and not underline
+        touches = level == "token" and following is not None and not following.before
         line.append(cell.before)
-        line.append(cell.text, style_of(cell.share))
-        if numbers and abs(cell.share) >= SHOWN:
+        line.append(cell.text, style_of(cell.share) + Style(underline=underline or None))
+        if numbers and (abs(cell.share) >= SHOWN or touches):
             line.append(f"({cell.share:+.2f})", "dim")
     return line
 
@@ -167,9 +175,9 @@ def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
         head.append(escape("\n".join(wrap(title, needed))))
         columns.append(cells)
     parts: list[RenderableType] = [Text(visible(table.title), style="bold")]
-    parts += [Text(f"{visible(name)}: {visible(value)}", style="dim") for name, value in table.facts]
+    parts += [Text(f"{name}: {bench_table.short_hash(value)}", "dim") for name, value in bench_table.facts(table)]
     parts += [Text(), table_view(head, zip(names, *columns, strict=True)), Text()]
-    hidden = [visible(column.title) for column in table.columns[len(columns) :]]
+    hidden = [bench_table.plain_title(column) for column in table.columns[len(columns) :]]
     if hidden:
         parts.append(Text(f"{len(hidden)} more in the report: {', '.join(hidden)}"))
     return Group(
@@ -221,7 +229,7 @@ def _ground(kind: head_kinds.Kind) -> Style:
 
 def side_of(row: ScoreRow) -> Text:
     """Return the text beside a row: its remark, or its strongest words."""
-    top = ", ".join(f"{cell.text} {cell.share:+.2f}" for cell in row.strongest())
+    top = ", ".join(f"{cell.called} {cell.share:+.2f}" for cell in row.strongest())
     return Text(row.remark) if row.remark else Text(top or row.nothing, style="dim")
 
 
@@ -229,12 +237,14 @@ def name_of(row: ScoreRow) -> Text:
     return Text.assemble((row.name, "cyan"), (f" {TUNED}" if row.tuned_on_deletion else "", "dim"))
 
 
-def _rows_view(rows: Sequence[ScoreRow], numbers: bool, beside: Callable[[ScoreRow], Text] | None = None) -> Table:
+def _rows_view(
+    rows: Sequence[ScoreRow], numbers: bool, level: Level, beside: Callable[[ScoreRow], Text] | None = None
+) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, max_width=40)
     table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(name_of(row), words_of(row, numbers), *([beside(row)] if beside else []))
+        table.add_row(name_of(row), words_of(row, numbers, level), *([beside(row)] if beside else []))
     return table
 
 
