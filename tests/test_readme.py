@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from peft import LoraConfig, get_peft_model
 from PIL import Image
-from tests.tiny import CORPUS, image_model_of, model_of, question_subject, wordpiece
-from transformers import ViTImageProcessor
+from tests.tiny import CORPUS, image_model_of, model_of, question_subject, token_subject, wordpiece
+from transformers import AutoModelForSequenceClassification, ViTImageProcessor
 
 from whichtoken import method_names
 from whichtoken.cli.run import main
@@ -45,9 +46,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         thing.save_pretrained(folder / "my-qa-model")
     image_model_of("vit").float().save_pretrained(folder / "my-vit")
     ViTImageProcessor(size={"height": 12, "width": 12}).save_pretrained(folder / "my-vit")
+    tagger = token_subject("bert")
+    for thing in (tagger.model.float(), tagger.tokenizer):
+        thing.save_pretrained(folder / "my-tagger")
+    model_of("bert").float().save_pretrained(folder / "base")
+    wordpiece().save_pretrained(folder / "my-lora")
+    base = AutoModelForSequenceClassification.from_pretrained(folder / "base")
+    adapted = get_peft_model(base, LoraConfig(task_type="SEQ_CLS", target_modules=["query"], init_lora_weights=False))
+    adapted.save_pretrained(folder / "my-lora")
     Image.linear_gradient("L").save(folder / "boot.png")
-    reviews = ["very slow film", "a rare plot", *CORPUS[-1:]]
-    (folder / "reviews.csv").write_text("\n".join(["review", *(f'"{r}"' for r in reviews)]) + "\n", encoding="utf-8")
+    reviews = [("very slow film", 0), ("a rare plot", 1), (CORPUS[-1], 2)]
+    rows = ["review,gold", *(f'"{review}",{gold}' for review, gold in reviews)]
+    (folder / "reviews.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     rows = [f'"{text}"' for text in CORPUS * 20]
     (folder / "train.csv").write_text("\n".join(["text", *rows]) + "\n", encoding="utf-8")
     return folder
@@ -83,7 +93,14 @@ def test_the_commands_of_the_reader(
         fewer = ["--methods", "contrast-cat,mask-lrp,attcat"] if command == COMPARE else []
         out = called([*shlex.split(command)[1:], *fewer], capsys)
         assert out or "--out" in command, command
-    for made in ("page.html", "results.jsonl", "references", "faithfulness/report.html", "explained.png"):
+    for made in (
+        "page.html",
+        "results.jsonl",
+        "review.html",
+        "references",
+        "faithfulness/report.html",
+        "explained.png",
+    ):
         assert (place / made).exists(), made
 
 

@@ -214,7 +214,8 @@ def test_json_can_be_read_again(results: wt.Results, tmp_path: Path) -> None:
 
 
 def test_pages_and_latex_are_written(results: wt.Results, tmp_path: Path) -> None:
-    assert results.to_html(tmp_path / "x.html") == wt.plot.to_html(list(results))
+    assert results.to_html(tmp_path / "x.html") == wt.plot.to_review(list(results))
+    assert results[:1].to_html() == wt.plot.to_html(list(results[:1]))
     assert results.to_latex(tmp_path / "x.tex") == wt.plot.to_latex(list(results))
     assert "rare" in (tmp_path / "x.tex").read_text(encoding="utf-8")
     assert "rare" in (tmp_path / "x.html").read_text(encoding="utf-8")

@@ -94,10 +94,14 @@ class Results:
         return save_text("".join(lines), path)
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """Return a self-contained page, and write it to `path`, if given; `wt.plot.to_html` has more options."""
-        from whichtoken.render.html import to_html
+        """Return a self-contained page, and write it to `path`, if given: of several texts, a page for reviewing them.
 
-        return to_html(self, path)
+        `wt.plot.to_html` and `wt.plot.to_review` have more options.
+        """
+        from whichtoken.render.review import page_for
+        from whichtoken.render.rows import Look
+
+        return save_text(page_for(self, Look()), path)
 
     def to_latex(self, path: str | Path | None = None) -> str:
         """Return a fragment for a LaTeX document, and write it to `path`, if given."""

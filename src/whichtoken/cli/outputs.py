@@ -176,12 +176,9 @@ def _parquet(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
 
 
 def _html(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
-    from whichtoken.render.html import page
-    from whichtoken.render.review import review_page
+    from whichtoken.render.review import page_for
 
-    shown = list(results)
-    layers = any(attribution.layers for result in shown for attribution in result.values())
-    file.write((review_page if sink.is_review and not layers else page)(shown, sink.look).encode())
+    file.write(page_for(list(results), sink.look).encode())
 
 
 def _latex(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution, Removal
-from whichtoken.render.html import environment, read_template
+from whichtoken.render.html import environment, page, read_template
 from whichtoken.render.rows import (
     Level,
     Look,
@@ -89,6 +89,14 @@ def to_review(
     if path is not None:
         write_whole(path, source)
     return source
+
+
+def page_for(results: Results, look: Look) -> str:
+    """Return a review page of several texts, and a plain page of one text, of images, or of layers."""
+    texts = by_input(results)
+    records = [record for text in texts for group in text.groups for record in group.values()]
+    plain = len(texts) < 2 or any(record.picture is not None or record.layers for record in records)
+    return page(results, look) if plain else review_page(results, look)
 
 
 def review_page(results: Results, look: Look) -> str:
