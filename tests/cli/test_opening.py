@@ -104,6 +104,7 @@ def test_the_batch_size_changes_no_result(
         assert one["scores"] == pytest.approx(other["scores"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_benchmark_stores_the_precision_and_not_the_batch_size(
     folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

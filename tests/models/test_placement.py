@@ -144,6 +144,7 @@ def test_questions_in_small_batches(rows: list[int]) -> None:
         assert one["attcat"].scores == pytest.approx(other["attcat"].scores, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_benchmark_does_not_depend_on_the_batch_size(tmp_path: Path) -> None:
     """A folder that was begun with one batch size is continued with another."""
     quick = wt.bench.protocol(metrics=("aopc",), min_tokens=1, orders=("morf",))
