@@ -229,7 +229,6 @@ def bodies() -> dict[str, tuple[Any, str]]:
         "BertForMaskedLM": (bert, r"a masked language model \(BertForMaskedLM\)"),
         "BertForPreTraining": (bert, r"a model with the heads of its pre-training \(BertForPreTraining\)"),
         "BertForMultipleChoice": (bert, r"a multiple-choice model \(BertForMultipleChoice\)"),
-        "BertForTokenClassification": (bert, r"a token classifier \(BertForTokenClassification\)"),
         "GPT2LMHeadModel": (gpt2, r"a language model \(GPT2LMHeadModel\)"),
         "GPT2Model": (gpt2, r"an embedding model \(GPT2Model\)"),
         "T5ForConditionalGeneration": (t5, r"an encoder-decoder \(T5ForConditionalGeneration\)"),

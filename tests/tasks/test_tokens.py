@@ -419,3 +419,11 @@ def test_rows_of_a_data_set_of_words_can_be_explained() -> None:
     assert record.texts == ("rare film music",)
     assert record.source is not None
     assert (record.source.id, record.source.gold) == ("7", None)
+
+
+def test_a_pipeline_of_transformers_can_be_explained() -> None:
+    subject = subject_for()
+    tagger = pipeline("token-classification", model=subject.model, tokenizer=subject.tokenizer)
+    (found,) = wt.explain(tagger, "rare film music", "attcat", token="film")
+    (same,) = wt.explain(subject, "rare film music", "attcat", token="film")
+    assert found["attcat"].scores == same["attcat"].scores

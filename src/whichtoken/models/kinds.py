@@ -17,7 +17,6 @@ OTHER_KINDS: Mapping[str, str] = {
     "ForMaskedLM": "a masked language model ({})",
     "ForMaskedImageModeling": "a model of masked images ({})",
     "ForPreTraining": "a model with the heads of its pre-training ({})",
-    "ForTokenClassification": "a token classifier ({})",
     "ForMultipleChoice": "a multiple-choice model ({})",
     "ForNextSentencePrediction": "a model of the next sentence ({})",
     "ForConditionalGeneration": "a model that generates text ({})",
