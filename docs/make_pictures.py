@@ -1,8 +1,14 @@
-"""Draw the pictures of the README from real output of the default model: `make pictures`."""
+"""Draw the pictures of the README from real output of the default model: `make pictures`.
 
+The review page needs chromium; without it, its picture stays as it is.
+"""
+
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
@@ -48,7 +54,22 @@ def main() -> None:
     request = Request(compared_methods, None, "truncate", False)
     comparison = compare_methods(subject, gather([TEXTS[2]], None, None, []), request)
     draw("compare.svg", "whichtoken compare ...", [comparison.result], Look(remarks=comparison.remarks()))
-    print(f"wrote explain.svg and compare.svg to {HERE}")
+    browser = shutil.which("chromium")
+    if browser is not None:
+        draw_review(subject, browser)
+    print(f"wrote explain.svg, compare.svg{'' if browser is None else ' and review.png'} to {HERE}")
+
+
+def draw_review(subject: wt.Subject, browser: str) -> None:
+    """Draw `explain --file docs/examples/reviews.csv --label gold --keep stars --targets all --method attcat`."""
+    examples = wt.data.read_examples(HERE.parent / "examples" / "reviews.csv", "gold", keep=["stars"])
+    results = wt.explain(subject, list(examples), "attcat", targets="all", remove_top=3)
+    with TemporaryDirectory() as folder:
+        page = Path(folder) / "review.html"
+        results.to_html(page)
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,900"]
+        shot = f"--screenshot={HERE / 'review.png'}"
+        subprocess.run([browser, *options, shot, str(page)], check=True, capture_output=True)
 
 
 def draw(name: str, command: str, results: Sequence[Mapping[str, wt.Attribution]], look: Look) -> None:
