@@ -99,15 +99,15 @@ def test_an_odd_configuration_is_no_traceback(
 def test_a_folder_taken_for_abandoned_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, tries = atomic_write._make_folder, list[Path]()
+    honest, tries = os.open, list[Path]()
 
-    def lose_the_first(path: Path, mode: int) -> int:
+    def lose_the_first(path: Path, flags: int) -> int:
         tries.append(path)
         if len(tries) == 1:
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return honest(path, mode)
+            path.rmdir()  # as another process would, that clears what it takes for abandoned
+        return honest(path, flags)
 
-    monkeypatch.setattr(atomic_write, "_make_folder", lose_the_first)
+    monkeypatch.setattr(os, "open", lose_the_first)
     made, lock = atomic_write._make_locked(tmp_path / "lib", ".new", folder=True)
     assert made.is_dir()
     assert len(tries) == 2

@@ -143,12 +143,9 @@ def _make_locked(real: Path, end: str, *, folder: bool) -> tuple[Path, int]:
     mode = 0o600 if real.is_file() else 0o666  # a file that is replaced keeps its permissions, which may be few
     while True:
         made = real.with_name(f".{real.name[:40]}.{secrets.token_hex(4)}{end}")  # names have a limited length
-        try:
-            lock = make(made, mode)
-        except FileNotFoundError:
-            if not real.parent.is_dir():
-                raise
-            continue  # another process took the folder for abandoned before it was open
+        lock = make(made, mode)
+        if lock is None:
+            continue
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -157,13 +154,17 @@ def _make_locked(real: Path, end: str, *, folder: bool) -> tuple[Path, int]:
         os.close(lock)  # another process took it for abandoned before it was locked
 
 
-def _make_file(path: Path, mode: int) -> int:
+def _make_file(path: Path, mode: int) -> int | None:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
 
 
-def _make_folder(path: Path, mode: int) -> int:
+def _make_folder(path: Path, mode: int) -> int | None:
+    """Return None if another process took the folder for abandoned, and removed it, before it was open."""
     path.mkdir()
-    return os.open(os.devnull if fcntl is None else path, os.O_RDONLY)
+    try:
+        return os.open(os.devnull if fcntl is None else path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
 
 
 def _clear(path: Path) -> None:
