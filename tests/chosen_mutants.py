@@ -349,7 +349,7 @@ CHOSEN = (
     Chosen("cli/outputs.py", "        if waiting:", "        if True:",
         "cli/test_cli.py::test_sigterm_while_a_row_is_written_waits_until_it_is",
         "Ctrl-C leaves half a row in the file"),
-    Chosen("cli/outputs.py", 'text.split("\\n") if line.strip()', "text.splitlines() if line.strip()",
+    Chosen("results.py", 'text.split("\\n") if line.strip()', "text.splitlines() if line.strip()",
         "cli/test_cli.py::test_saved_texts_may_hold_other_line_ends",
         "a record is cut at a line separator in its text"),
     Chosen("cli/inputs.py", "and out.samefile(path):", "and out == path:",

@@ -1,5 +1,6 @@
 """Edges that once ended in a traceback or a wrong message: closed streams, long names, odd configurations."""
 
+import copy
 import json
 import os
 import subprocess
@@ -50,7 +51,7 @@ def test_a_name_that_is_too_long_is_one_line(option: str, capsys: pytest.Capture
 
 def test_padding_without_an_embedding_is_not_used() -> None:
     """`tokenizer.add_special_tokens` without `resize_token_embeddings`, as many do."""
-    tokenizer = wordpiece()
+    tokenizer = copy.deepcopy(wordpiece())  # others use it, too
     tokenizer.add_special_tokens({"pad_token": "[NEWPAD]"})
     model = model_of("gpt2", vocab_size=tokenizer.pad_token_id)
     model.config.pad_token_id = tokenizer.pad_token_id

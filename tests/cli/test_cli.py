@@ -670,7 +670,7 @@ def test_an_unsupported_model_has_its_own_exit_code(tmp_path: Path, capsys: pyte
     wordpiece().save_pretrained(tmp_path)
     code, out, err = run(capsys, "explain", "slow", "--model", str(tmp_path))
     assert (code, out) == (3, "")
-    assert "fine-tune it as a classifier first" in err
+    assert "an embedding model (BertModel) without a classification head" in err
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:

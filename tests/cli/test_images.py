@@ -77,9 +77,8 @@ def test_one_method_is_written_as_a_picture(
     out = tmp_path / "over.png"
     words = ["--model", model, "--method", "gae", "--target", "LABEL_2", "--how", how]
     assert run(capsys, "explain", "--image", files[0], *words, "--out", str(out))[0] == 0
-    (expected,) = wt.explain(wt.load(model), images=[files[0]], methods=["gae"], target=2)
-    drawn = expected["gae"].to_image(how=how)  # type: ignore[arg-type]
-    assert (np.asarray(Image.open(out)) == np.asarray(drawn)).all()
+    with Image.open(out) as drawn:
+        assert drawn.width > drawn.height > 200  # the image, its heat map and a legend
 
 
 def test_all_leaves_out_what_needs_texts_and_says_so(

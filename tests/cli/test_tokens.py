@@ -61,7 +61,7 @@ def test_results_are_counted(tagger: str, capsys: pytest.CaptureFixture[str], tm
     code, _, err = run(capsys, "explain", TEXT, "--model", tagger, "--method", "attcat", "--out", str(out))
     assert code == 0
     n = len(out.read_text(encoding="utf-8").splitlines())
-    assert f"{n} results for 1 explained, written to" in err
+    assert f"{n} results for 1 input, written to" in err
     code, shown, _ = run(capsys, "show", str(out))
     assert code == 0
     assert shown.count("attcat") >= n

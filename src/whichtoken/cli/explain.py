@@ -171,7 +171,8 @@ def explain(
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
         more = several is not None or progress.finished > len(items)  # a text may have several entities
-        done = f"{progress.finished} results of {len(items)} inputs" if more else f"{progress.finished} of {len(items)}"
+        of = f"{len(items)} input{'s' * (len(items) != 1)}"
+        done = f"{progress.finished} results for {of}" if more else f"{progress.finished} of {len(items)}"
         say(f"{done}{'' if more else ' explained'}, written to {out}")
     if not (progress.finished or progress.error or progress.interrupted or len(bad)):
         say(_task(subject).no_result)
@@ -180,7 +181,7 @@ def explain(
         raise progress.error
     if progress.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if not progress.finished:
+    if len(bad) and not progress.finished:
         raise BadInput(f"none of the {bad.n_rows} rows can be used")
 
 

@@ -123,7 +123,8 @@ class RowOptions:
     def open(self, path: Path, bad: BadRows) -> DataFile:
         """Return the file to read; a pipe or a device is copied, because a file may be read twice."""
         file = DataFile(path.expanduser(), self.input_format, self.delimiter, bad)
-        stream = file.path.exists() and not file.path.is_file() and not file.path.is_dir()
+        with while_reading(path, BadInput):
+            stream = file.path.exists() and not file.path.is_file() and not file.path.is_dir()
         if not stream or file.kind_of_rows is None:
             return file
         return DataFile(_copy_stream(file.path), file.kind_of_rows, self.delimiter, bad, name=str(path))

@@ -28,7 +28,7 @@ ADAPTER_FILES = ["*.json", "*.safetensors", "adapter_model.bin", "*.txt", "*.mod
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelFiles:
     """Where the files of a model are."""
 
     place: str | Path  # a folder, or a name on the hub
@@ -53,7 +53,7 @@ class Source:
         return Path(snapshot_download(name, revision=self.revision, allow_patterns=ADAPTER_FILES))
 
 
-def find_source(name: str | Path, revision: str | None = None) -> Source:
+def find_source(name: str | Path, revision: str | None = None) -> ModelFiles:
     """Return where the model is; raise UsageError at once, and with the fix, if it is nowhere.
 
     Transformers would try for half a minute to reach a hub that is out of reach, once for each file. So the hub is
@@ -75,7 +75,7 @@ def find_source(name: str | Path, revision: str | None = None) -> Source:
     cached = _find_cached(name, revision)
     try:
         file = _contact_hub(name, revision, PATIENCE if cached else constants.HF_HUB_ETAG_TIMEOUT)
-        return Source(name, revision, has_adapter=file == ADAPTER, has_model=file == CONFIG)
+        return ModelFiles(name, revision, has_adapter=file == ADAPTER, has_model=file == CONFIG)
     except _NotThereError as error:
         if cached is not None:
             return _look_into(cached, name)
@@ -86,9 +86,9 @@ def find_source(name: str | Path, revision: str | None = None) -> Source:
         ) from error
 
 
-def _look_into(folder: Path, title: str) -> Source:
+def _look_into(folder: Path, title: str) -> ModelFiles:
     has_model = any(file for pattern in WEIGHTS for file in folder.glob(pattern))
-    return Source(folder, None, title, (folder / ADAPTER).is_file(), has_model)
+    return ModelFiles(folder, None, title, (folder / ADAPTER).is_file(), has_model)
 
 
 def _is_folder(name: str | Path) -> bool:

@@ -21,7 +21,7 @@ from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import CONFIG as ADAPTER
 from whichtoken.models.adapters import Adapter, import_peft, read_adapter
 from whichtoken.models.architectures import Architecture, architecture_named, find_head
-from whichtoken.models.hub import CONFIG, Source, find_source
+from whichtoken.models.hub import CONFIG, ModelFiles, find_source
 from whichtoken.models.images import check_pillow
 from whichtoken.models.kinds import check_kind
 from whichtoken.models.placement import parse_device, parse_dtype
@@ -121,7 +121,7 @@ class _Files:
     commit: str  # on the hub; empty for a folder or an adapter, whose weights are hashed
 
 
-def _read_files(source: Source, dtype: torch.dtype | Literal["auto"], trusted: bool) -> _Files:
+def _read_files(source: ModelFiles, dtype: torch.dtype | Literal["auto"], trusted: bool) -> _Files:
     if not source.is_adapter:
         if source.has_adapter:
             import_peft(str(source))  # without it, transformers would leave the adapter out
@@ -143,7 +143,9 @@ def _read_files(source: Source, dtype: torch.dtype | Literal["auto"], trusted: b
         raise _explain_failure(str(source), f"an adapter of {str(base)!r}", error) from error
 
 
-def _read_model(source: Source, dtype: torch.dtype | Literal["auto"], trusted: bool, adapter: Adapter | None) -> _Files:
+def _read_model(
+    source: ModelFiles, dtype: torch.dtype | Literal["auto"], trusted: bool, adapter: Adapter | None
+) -> _Files:
     """Read a whole model. With an adapter: its base model, with the head that the adapter was trained with."""
     place, revision = source.place, source.revision
     configured = place if adapter is None or not (adapter.folder / CONFIG).is_file() else adapter.folder
@@ -160,7 +162,7 @@ def _read_model(source: Source, dtype: torch.dtype | Literal["auto"], trusted: b
             what = head.what
             if adapter is not None and adapter.n_labels not in (None, config.num_labels):
                 config.num_labels = adapter.n_labels
-            own_files = None if adapter is None or not _has_vocabulary(adapter.folder) else Source(adapter.folder)
+            own_files = None if adapter is None or not _has_vocabulary(adapter.folder) else ModelFiles(adapter.folder)
             processor = _load_processor(own_files or source, architecture, trusted)
             model, report = getattr(transformers, head.auto_class).from_pretrained(
                 place,
@@ -205,7 +207,7 @@ def _check_attention_code(name: str, config: Any) -> None:
         raise UnsupportedModel(f"{asked}; remove attn_implementation from its config.json")
 
 
-def _load_processor(source: Source, architecture: Architecture, trusted: bool) -> Any:
+def _load_processor(source: ModelFiles, architecture: Architecture, trusted: bool) -> Any:
     """Load the tokenizer or image processor of a model."""
     place, revision = source.place, source.revision
     if architecture.reads == "tokens":
@@ -221,7 +223,7 @@ def _load_processor(source: Source, architecture: Architecture, trusted: bool) -
     return AutoImageProcessor.from_pretrained(place, revision=revision, trust_remote_code=trusted)
 
 
-def _check_tokenizer_files(source: Source, trusted: bool) -> None:
+def _check_tokenizer_files(source: ModelFiles, trusted: bool) -> None:
     """Raise if transformers would replace a missing or custom tokenizer by another, which reads texts differently."""
     if trusted:
         return

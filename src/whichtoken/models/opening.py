@@ -43,7 +43,11 @@ def as_subject(given: AnySubject) -> Subject:
         return _open_pipeline(given)
     kind = type(given).__name__
     if isinstance(given, nn.Module):
-        raise BadSetting("subject", kind, f"a model with its tokenizer or image processor: {PAIR}")
+        raise BadSetting(
+            "subject",
+            kind,
+            f"a model with its tokenizer or image processor: {PAIR}, wt.Subject(model, processor) or wt.load(folder)",
+        )
     raise BadSetting("subject", kind, ALLOWED)
 
 

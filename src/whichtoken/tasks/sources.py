@@ -31,7 +31,8 @@ def explain_around_bad(
             if error.index is None or not start <= error.index < start + len(items):
                 raise
             bad = error.index - start
-            error.place = getattr(items[bad], "where", "") or error.place
+            if isinstance(items[bad], TextExample | ImageExample | Question):
+                error.place = items[bad].where or error.place
             if on_bad_input is None:
                 raise
             on_bad_input(items[bad], error)
