@@ -173,6 +173,7 @@ class Job:
         method = self.methods[key]
         return {
             "method": method.name,
+            "name": "" if key == method.name else key,
             "settings": {name: describe_setting(value) for name, value in method.settings.items()},
             "tuned_on_deletion": method.tuned_on_deletion,
             "model": self.subject.title,

@@ -22,6 +22,7 @@ from whichtoken.errors import BadSetting, UsageError
 from whichtoken.metrics.bounds import WIDTH, Bounds, Sets, find_bounds
 from whichtoken.models import AnySubject, LogitCache, as_subject, return_freed_memory
 from whichtoken.records import Attribution, Curve, Order, Plan
+from whichtoken.results import Results, flatten
 from whichtoken.tasks import Opened, Task, Unit, task_for
 
 Patterns = NDArray[np.bool_]  # pattern x element: True where kept
@@ -31,7 +32,7 @@ TOLERANCE = 0.02  # a larger change in the probability of the whole input means 
 
 def degrade(
     subject: AnySubject,
-    attributions: Iterable[Attribution],
+    attributions: Iterable[Attribution] | Results,
     perturbation: str | Perturbation | None = None,
     order: Order = "morf",
     grid: str = "tenths",
@@ -51,7 +52,7 @@ def degrade(
     `inputs`: the inputs that were explained, as passed to `explain`; needed only for images whose records do not hold
     exactly what the model read, such as tensors.
     """
-    records, items = list(attributions), None if inputs is None else list(inputs)
+    records, items = flatten(attributions), None if inputs is None else list(inputs)
     if items is not None and len(items) != len(records):
         raise UsageError(
             f"{len(records)} attributions and {len(items)} inputs; give the same number of each, or no inputs"

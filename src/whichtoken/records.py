@@ -36,6 +36,7 @@ OPTIONAL = (  # fields that are written only if they differ from their default
     "predicted",
     "source",
     "removals",
+    "name",
 )
 PNG = b"\x89PNG\r\n\x1a\n"  # first bytes of a PNG file; 8 more bytes, width and height follow
 How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
@@ -81,7 +82,7 @@ class Removal:
     output: float  # the probability, or the predicted value, of what is explained
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attribution:
     """The scores of one method for one input, and how they were computed.
 
@@ -115,7 +116,13 @@ class Attribution:
     n_unknown: int = 0  # content tokens that the tokenizer does not know
     predicted: Prediction | None = None  # of models that predict one of several labels
     source: Source | None = None  # if known
+    # The name that the method was requested by, such as "attcat@repo", if it is not its own name.
+    name: str = field(default="", compare=False)
     removals: tuple[Removal, ...] = ()  # if requested: without the strongest word, the two strongest, and so on
+
+    def __repr__(self) -> str:
+        output = f"{self.probability:.1%}" if self.value is None else f"{self.value:.4g}"
+        return f"<Attribution: {self.name or self.method}, {self.label} {output}, {len(self.tokens)} tokens>"
 
     @property
     def correct(self) -> bool | None:

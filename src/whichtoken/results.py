@@ -10,7 +10,7 @@ from typing import IO, Any, overload
 from whichtoken.atomic_write import open_whole, save_text
 from whichtoken.boundary import read_text, while_reading
 from whichtoken.decode import parse_json
-from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.errors import BadArtifact, UsageError, name_type
 from whichtoken.flat import WORDS, kept_columns, make_frame, word_rows, write_csv, write_parquet
 from whichtoken.records import Attribution
 
@@ -38,6 +38,9 @@ class Results:
 
     def __add__(self, other: "Results | list[dict[str, Attribution]]") -> "Results":
         return Results((*self.items, *other)) if isinstance(other, Results | list) else NotImplemented
+
+    def __radd__(self, other: list[dict[str, Attribution]]) -> "Results":
+        return Results((*other, *self.items)) if isinstance(other, list) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         return list(self.items) == list(other) if isinstance(other, Results | list) else NotImplemented
@@ -111,10 +114,7 @@ class Results:
 
     @classmethod
     def read(cls, path: str | Path) -> "Results":
-        """Read what `to_json`, `to_jsonl` or `whichtoken explain --out` wrote (.json or .jsonl).
-
-        Methods have the names that they are stored under: without presets.
-        """
+        """Read what `to_json`, `to_jsonl` or `whichtoken explain --out` wrote (.json or .jsonl)."""
         from whichtoken.render.rows import group_results
 
         return cls(tuple(group_results(read_results(Path(path).expanduser()))))
@@ -125,6 +125,16 @@ class Results:
 
 
 Sequence.register(Results)
+
+
+def flatten(results: Any) -> list[Attribution]:
+    """Return the attributions of what `explain` returns, or of some of it, in order."""
+    if isinstance(results, Attribution):
+        return [results]
+    nested = results.values() if isinstance(results, Mapping) else results
+    if isinstance(nested, str) or not isinstance(nested, Iterable):
+        raise UsageError(f"expected attributions, as explain returns them; found {name_type(results)}")
+    return [attribution for item in nested for attribution in flatten(item)]
 
 
 def write_json(results: Iterable[Mapping[str, Attribution]], file: IO[bytes]) -> None:
@@ -146,7 +156,7 @@ def read_results(path: Path) -> list[Attribution]:
     with while_reading(path):
         lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
         records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
-        if not records:
-            raise BadArtifact(f"{path} has no results")
+        if not text.strip():
+            raise BadArtifact(f"{path} is empty; expected results as JSON")
         attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
         return [Attribution.from_json(json.dumps(record)) for record in attributions]

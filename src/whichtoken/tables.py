@@ -81,7 +81,7 @@ class Agreement:
     tau: tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchTable:
     title: str
     facts: tuple[tuple[str, str], ...]  # what was run: model, data, protocol, number of texts, evaluations ...
@@ -93,6 +93,9 @@ class BenchTable:
     unit: str = "text"  # what one input is: a text, a question ...
     reading: Reading = "probability"  # whose change is measured
     verdict: str = ""  # which method to use, and whether that is settled
+
+    def __repr__(self) -> str:
+        return f"<BenchTable: {self.title}; .show() prints it>"
 
     def show(self) -> None:
         """Print the table; a notebook displays it."""

@@ -134,11 +134,14 @@ def _with_target(bench: Bench, items: Iterable[Item], looked_at: list[bool]) -> 
 
 def _empty_sample_message(bench: Bench, n_found: int, n_without: int, scored: bool) -> str:
     unit = bench.task.unit
+    if not n_found:
+        return f"there are no {unit}s"
     counts_answers = any(METRICS[name].needs_truth for name in bench.protocol.metrics or ())
     if n_without == n_found and (n_found or counts_answers):
         return f"none of the {n_found} {unit}s has an answer; this metric needs gold answers"
     also = " and is scored in the attributions" if scored else ""
-    return f"none of the {n_found} {unit}s has at least {bench.protocol.min_tokens} tokens{also}"
+    least = f"has at least {bench.protocol.min_tokens} tokens{also}"
+    return f"none of the {n_found} {unit}s {least}; give longer ones, or lower min_tokens"
 
 
 def run_sample(bench: Bench, sample: Sample, folder: Folder | None, origin: Mapping[str, Any]) -> BenchTable:

@@ -40,8 +40,10 @@ class Run:
 def title(run: Run, n_methods: int) -> str:
     model = run.task.subject.title
     if run.counts_answers and not run.draws_curves:
-        return f"{model}: how much of the answers do {n_methods} methods find?"
-    return f"{model}: how faithful are {n_methods} methods?"
+        return (
+            f"{model}: how much of the answers {'does 1 method' if n_methods == 1 else f'do {n_methods} methods'} find?"
+        )
+    return f"{model}: how faithful {'is 1 method' if n_methods == 1 else f'are {n_methods} methods'}?"
 
 
 def describe_sample(run: Run, n_found: int, n_without: int) -> str:

@@ -8,6 +8,7 @@ import typer
 from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
 from whichtoken.cli.outputs import sink_of, write_results
 from whichtoken.cli.subject import say_written
+from whichtoken.errors import UsageError
 from whichtoken.results import read_results
 
 
@@ -23,6 +24,8 @@ def show(
     from whichtoken.render.review import by_input
 
     texts = by_input(read_results(file))
+    if not texts:
+        raise UsageError(f"{file} has no results")
     results: list[Any] = [group for text in texts for group in text.groups]
     n_images = sum(text.record.picture is not None for text in texts)
     look = make_look(level, difference, numbers, how)

@@ -1,7 +1,7 @@
 """The registry of methods: register them, find them by name, and build them from presets and settings."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -69,12 +69,14 @@ def resolve_methods(methods: str | Method | Iterable[str | Method]) -> dict[str,
         methods = split_names(methods)
     elif isinstance(methods, Method) and not isinstance(methods, type):
         methods = [methods]
-    if not isinstance(methods, Iterable):
-        raise BadSetting("methods", methods, "a list of method names")
+    if not isinstance(methods, Iterable) or isinstance(methods, Mapping):
+        raise BadSetting("methods", methods, "a list of names; settings are given by whichtoken.method(name, ...)")
     resolved: dict[str, Method] = {}
     for item in methods:
         if isinstance(item, type) or not isinstance(item, str | Method):
             raise BadSetting("methods", item, "a list of names, or of results of whichtoken.method(...)")
+        if item == "auto":
+            raise BadSetting("methods", item, "a name: whichtoken.bench.best_method(subject, texts).method chooses one")
         method = parse(item) if isinstance(item, str) else item
         check(method)
         key = item if isinstance(item, str) else method.label

@@ -17,6 +17,7 @@ from whichtoken.data.sources import BadRow, DataFile, as_file
 from whichtoken.errors import BadInput, name_type
 
 TEXTS = (
+    ("text", "text_pair"),
     ("text",),
     ("sentence",),
     ("premise", "hypothesis"),
@@ -67,7 +68,10 @@ class Columns:
         listed = ", ".join(map(str, known))
         texts = self.texts or next((names for names in TEXTS if all(name in known for name in names)), None)
         if texts is None:
-            raise BadInput(f"{where}: no usual text column; choose one (columns=, --column); the columns are {listed}")
+            raise BadInput(
+                f"{where}: no usual text column; choose one (columns=, --column), or call it 'text'; the columns are "
+                f"{listed}"
+            )
         label = self.label or next((name for name in LABELS if name in known), None)
         found = Columns(texts, label, self.id or next((name for name in IDS if name in known), None), self.keep)
         for name in found.requested:
@@ -197,6 +201,12 @@ def shuffle(items: Iterable[_T], seed: int, buffer: int) -> Iterator[_T]:
     yield from buffered
 
 
+def as_rows(source: Any) -> Any:
+    """Return a pandas frame as a list of rows, which are dictionaries; anything else as it is."""
+    is_frame = hasattr(source, "columns") and callable(getattr(source, "to_dict", None))
+    return source.to_dict("records") if is_frame else source
+
+
 def count_examples(source: Any) -> int | None:
     """Return the number of examples, or None if only reading them would tell."""
     try:
@@ -206,6 +216,7 @@ def count_examples(source: Any) -> int | None:
 
 
 def _check_iterable(source: Any) -> Iterable[Any]:
+    source = as_rows(source)
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         keys = ": " + ", ".join(map(str, source)) if isinstance(source, Mapping) else ""
         raise BadInput(

@@ -4,10 +4,32 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from whichtoken.errors import BadInput, UnsupportedModel, UsageError
+from torch import nn
+
+from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.models.encoding import Document
 
+# The attribute in which a wrapper keeps the model, by the name of the wrapper's class.
+WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
 FITTING = "use the tokenizer that the model was trained with"
+
+
+def unwrap(model: Any) -> Any:
+    """Return the model inside the wrapper of torch.compile or of parallel training, which share its weights.
+
+    Rules for relevance do not see the operations of a compiled module, so those inside a model are refused.
+    """
+    if not isinstance(model, nn.Module):
+        raise BadSetting("model", type(model).__name__, "a model of transformers: wt.Subject(model, processor)")
+    while (inner := WRAPPERS.get(type(model).__name__)) is not None:
+        model = getattr(model, inner)
+    compiled = next(
+        (name for name, module in model.named_modules() if type(module).__name__ == "OptimizedModule"), None
+    )
+    if compiled is not None:
+        fix = "compile it with its own method, module.compile(), or give the model as it was before"
+        raise UnsupportedModel(f"{type(model).__name__}: {compiled} was replaced by torch.compile(module); {fix}")
+    return model
 
 
 def check_values(model: Any) -> None:

@@ -47,6 +47,10 @@ def check_images(images: object) -> Iterable[Any]:
         return [images]
     if isinstance(images, Tensor | np.ndarray) and images.ndim <= 3:
         return [images]
+    if isinstance(images, Mapping) and "pixel_values" in images:
+        images = images["pixel_values"]  # what an image processor returns
+    if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
+        return list(images)
     if isinstance(images, Tensor | np.ndarray | Mapping) or not isinstance(images, Iterable):
         raise BadInput(f"images is {name_type(images)}; expected an image, or a list of images: [image]")
     return images

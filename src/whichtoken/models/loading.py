@@ -109,7 +109,10 @@ def _check_arguments(name: Any, revision: str | None, trust_remote_code: Any) ->
     if name is None and revision is not None:
         raise BadSetting("revision", revision, "None for the model that comes with whichtoken, which has only one")
     if not isinstance(name, str | Path | None):
-        raise BadSetting("name", name, "a folder, a hub name, or None for the model that comes with whichtoken")
+        allowed = "a folder, a hub name, or None for the model that comes with whichtoken"
+        raise BadSetting(
+            "name", type(name).__name__, f"{allowed}; for a loaded model, use wt.Subject(model, tokenizer)"
+        )
 
 
 @dataclass(frozen=True)

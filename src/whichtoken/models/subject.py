@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
-from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings
+from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings, unwrap
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.fingerprint import fingerprint
 from whichtoken.models.kinds import check_kind
@@ -34,7 +34,7 @@ from whichtoken.references.store import read as read_references
 TOKENS_PER_BATCH = 8192
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Subject:
     """A model and its tokenizer or image processor. The model's class determines its task.
 
@@ -51,10 +51,10 @@ class Subject:
     heads: HeadMask | None = None  # for methods that propagate relevance through chosen heads only
     reading: Reading | None = None  # of a single output: its sigmoid, or the value itself; None: by the configuration
     batch_size: int | None = None  # the most rows that the model reads at once, to save memory
-    origin: Any = field(default=None, repr=False)  # for a twin: the user's model
+    origin: Any = None  # for a twin: the user's model
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "model", unwrap_adapters(self.model))
+        object.__setattr__(self, "model", unwrap_adapters(unwrap(self.model)))
         config = getattr(self.model, "config", None)
         if self.origin is None and config is not None:
             check_kind(self.title, self._class_names, config)
@@ -70,6 +70,10 @@ class Subject:
             self.check_library(self.references)
         if self.heads is not None:
             self.check_heads(self.heads)
+
+    def __repr__(self) -> str:
+        labels = ", ".join(self.labels[:5]) + (", ..." if len(self.labels) > 5 else "")
+        return f"<Subject: {self.title}, {type(self.model).__name__}; {labels}>"
 
     @property
     def tokenizer(self) -> Any:

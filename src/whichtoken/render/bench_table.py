@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from whichtoken.errors import UsageError, name_type
 from whichtoken.render.rows import visible
 from whichtoken.tables import BenchTable, Column, Estimate, Line
 
@@ -39,6 +40,12 @@ def facts(table: BenchTable) -> list[tuple[str, str]]:
 def short_hash(text: str) -> str:
     """Cut hashes to 12 digits; the table file has all of them."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{8,}\b", r"\1…", text)
+
+
+def require_table(table: object) -> None:
+    """Raise UsageError if this is not a table."""
+    if not isinstance(table, BenchTable):
+        raise UsageError(f"{name_type(table)} is not a benchmark table; give what wt.bench.run returns")
 
 
 def head(table: BenchTable) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import UnknownName, UsageError
-from whichtoken.render.bench_table import ARROWS, STAR, name_of, plain_title
+from whichtoken.render.bench_table import ARROWS, STAR, name_of, plain_title, require_table
 from whichtoken.render.canvas import deliver, empty_figure, rgb_of, signed_colour_map
 from whichtoken.render.palette import WHITE, Colour, ink, step_of
 from whichtoken.render.rows import visible
@@ -59,16 +59,22 @@ def variants(table: BenchTable, column: str, path: str | Path | None = None) -> 
     return deliver(lambda: variants_figure(table, column), path)
 
 
-def agreement(agreement: Agreement, path: str | Path | None = None) -> Any:
+def agreement(agreement: Agreement | BenchTable | None, path: str | Path | None = None) -> Any:
     """Draw a heat map with numbers, method by method.
 
     Return the path if given, else the matplotlib figure, which notebooks show.
     """
-    return deliver(lambda: agreement_figure(agreement), path)
+    found = agreement.agreement if isinstance(agreement, BenchTable) else agreement
+    if not isinstance(found, Agreement):
+        raise UsageError(
+            "there is no agreement between methods here; measure it: wt.bench.run(..., metrics 'agreement')"
+        )
+    return deliver(lambda: agreement_figure(found), path)
 
 
 def curves_figure(table: BenchTable) -> Any:
     """Return a matplotlib figure; `canvas.figure_bytes` encodes it."""
+    require_table(table)
     if not table.trends:
         raise UsageError("this table has no curves: none of its metrics removes tokens step by step")
     orders = list(dict.fromkeys(trend.order for trend in table.trends))
@@ -90,7 +96,11 @@ def curves_figure(table: BenchTable) -> Any:
     drawn = [line for line in table.lines if any(line.method in trend.means for trend in table.trends)]
     legend = _legend(figure, drawn, strokes)
     notes = [f"{STAR} tuned on deletion (dashed)"] if any(line.tuned_on_deletion for line in drawn) else []
-    notes += [f"bands: 95 % intervals of the best {BANDS}"] if any(trend.low for trend in table.trends) else []
+    notes += (
+        [f"bands: 95 % intervals of the best {min(BANDS, len(drawn))}"]
+        if any(trend.low for trend in table.trends)
+        else []
+    )
     if notes:
         legend.set_title("\n".join(notes), prop={"size": 8})
     return figure

@@ -64,6 +64,8 @@ def layers(attribution: Attribution, path: str | Path | None = None, *, level: L
 
 
 def _layers_figure(attribution: Attribution, level: Level) -> Any:
+    if not isinstance(attribution, Attribution):
+        raise UsageError(f"layers draws one attribution, such as results[0]['attcat'], not {name_type(attribution)}")
     by_layer = layer_map(attribution.method, attribution, level)
     (panel,) = panels(attribution, Look(level))
     if panel.picture is not None:

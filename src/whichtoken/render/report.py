@@ -19,6 +19,7 @@ from whichtoken.tables import BenchTable
 
 def to_report(table: BenchTable, path: str | Path | None = None) -> str:
     """Return the page, and write it to `path` if given. Without matplotlib it has no curves and says so."""
+    bench_table.require_table(table)
     source = report_page(table, curves_png(table))
     if path is not None:
         write_whole(path, source)

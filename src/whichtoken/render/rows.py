@@ -152,7 +152,7 @@ def panels(results: Results, look: Look) -> list[Panel]:
 def group_results(results: Results) -> list[dict[str, Attribution]]:
     """Group attributions by input, each by name; consecutive attributions of one input belong together."""
     if isinstance(results, Attribution):
-        return [{results.method: results}]
+        return [{results.name or results.method: results}]
     if isinstance(results, Mapping):
         return [dict(results)] if results else []
     groups: list[dict[str, Attribution]] = []
@@ -166,7 +166,7 @@ def group_results(results: Results) -> list[dict[str, Attribution]]:
         elif open_group and _belongs_to(list(groups[-1].values()), item):
             groups[-1][_free_name(item, groups[-1])] = item
         else:
-            groups.append({item.method: item})
+            groups.append({item.name or item.method: item})
             open_group = True
     return [group for group in groups if group]
 
@@ -182,9 +182,10 @@ def _belongs_to(group: Sequence[Attribution], item: Attribution) -> bool:
 
 
 def _free_name(item: Attribution, taken: Mapping[str, Attribution]) -> str:
-    if item.method not in taken:
-        return item.method
-    settings = taken[item.method].settings
+    name = item.name or item.method
+    if name not in taken:
+        return name
+    settings = taken[name].settings
     changed = [f"{key}={value}" for key, value in item.settings.items() if settings.get(key) != value]
     return f"{item.method}({', '.join(changed)})"
 

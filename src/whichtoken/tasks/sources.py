@@ -64,7 +64,7 @@ def _parse(task: Task, row: Mapping[str, Any], index: int) -> TextExample | Imag
     try:
         return task.parse_row(row, index)
     except BadInput as error:
-        error.index = index
+        error.index, error.message = index, error.message.removeprefix(f"row {index}")
         raise
 
 

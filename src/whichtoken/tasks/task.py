@@ -16,8 +16,16 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Method
-from whichtoken.data.examples import Columns, ImageExample, TextExample, parse_mapping
-from whichtoken.errors import BadInput, BadSetting, UnknownName, UnsupportedModel, UsageError, WhichTokenError
+from whichtoken.data.examples import Columns, ImageExample, TextExample, as_rows, parse_mapping
+from whichtoken.errors import (
+    BadInput,
+    BadSetting,
+    UnknownName,
+    UnsupportedModel,
+    UsageError,
+    WhichTokenError,
+    name_type,
+)
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.quantised import FIX
 from whichtoken.records import Attribution, Reading
@@ -198,7 +206,10 @@ class Task(Protocol):
 
     def inputs(self, inputs: object) -> Iterable[Any]:
         """Return the inputs as an iterable, one string as a list; BadInput for anything that could be misread."""
-        if isinstance(inputs, str):
+        inputs = as_rows(inputs)
+        if isinstance(inputs, str) or (
+            isinstance(inputs, Mapping) and all(isinstance(v, str) for v in inputs.values())
+        ):
             return [inputs]
         if isinstance(inputs, tuple) and len(inputs) == 2 and all(isinstance(text, str) for text in inputs):
             one, two = (f"{text:.30}" for text in inputs)
@@ -206,7 +217,12 @@ class Task(Protocol):
                 f"inputs is a tuple of two texts; give one pair, [({one!r}, {two!r})], or two texts, [{one!r}, {two!r}]"
             )
         if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping):
-            raise BadInput(f"inputs is {inputs!r:.40}; expected a list of strings, or of pairs of strings")
+            raise BadInput(
+                f"inputs is {name_type(inputs)}; expected a text, or a list of texts, of pairs of texts, or of rows: "
+                "[{'text': ...}]"
+            )
+        if getattr(inputs, "ndim", 1) != 1:
+            raise BadInput(f"inputs is an array of {inputs.ndim} dimensions; expected a list of texts")  # type: ignore[attr-defined]
         return inputs
 
     def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample:
