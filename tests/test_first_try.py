@@ -1,6 +1,9 @@
 """What new users try first, and what they get: a result, or one line that says what to do."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,10 @@ import torch
 from tests.tiny import image_model_of, model_of, wordpiece
 
 import whichtoken as wt
+from whichtoken.bench.stats import paired_p
+from whichtoken.cli.run import main
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
+from whichtoken.targets import clean_gold
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = ["It is very slow.", "A rare, charming film."]
@@ -134,3 +140,64 @@ def test_things_have_short_names(subject_of: SubjectOf) -> None:
 def test_pictures_of_something_else_are_refused(draw: Callable[[Any], Any]) -> None:
     with pytest.raises(UsageError, match=r"benchmark table|no agreement|one attribution"):
         draw({})
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "whichtoken", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_wrong_option_is_one_line() -> None:
+    done = call("explain", "slow", "--bogus")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("whichtoken: No such option: --bogus")
+    assert done.stderr.endswith("see whichtoken explain --help\n")
+    assert done.stderr.count("\n") == 1
+    assert call("--help").returncode == 0
+    assert call("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["slow", "--out", "-", "--format", "csv"], "leave --out out to write to standard output"),
+    (["slow", "--difference", "--format", "csv"], "--difference is for pictures"),
+    (["slow", "--method", "all,attcat"], "all alone, or names of methods"),
+    (["slow", "--against", "positive"], "--against needs --target"),
+    (["--file", "."], "is a folder; give a file"),
+])  # fmt: skip
+def test_wrong_calls_are_refused_before_the_model_is_loaded(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whichtoken.cli.explain.open_subject", lambda *_: pytest.fail("the model was loaded"))
+    with pytest.raises(SystemExit) as ending:
+        main(["explain", *words])
+    assert ending.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_usual_columns_are_found_in_any_case(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("ID, Text,Label\na,slow film,1.0\nb,rare plot,\n", encoding="utf-8")
+    examples = list(wt.data.read_examples(tmp_path / "x.csv"))
+    assert [(example.id, example.texts, example.label) for example in examples] == [
+        ("a", ("slow film",), "1.0"),
+        ("b", ("rare plot",), ""),
+    ]
+    assert [clean_gold(example.label, ["no", "yes"]) for example in examples] == [1, None]
+
+
+def test_a_terminal_says_which_row_it_shows(
+    subject_of: SubjectOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.csv").write_text("id,text,label\na7,slow film,0\n", encoding="utf-8")
+    wt.explain(subject_of("bert"), wt.data.read_examples(tmp_path / "x.csv"), "attcat").show()
+    assert "row 2, id a7, gold contradiction" in capsys.readouterr().out
+
+
+def test_truncation_is_in_the_rows(subject_of: SubjectOf) -> None:
+    results = wt.explain(replace(subject_of("bert"), max_tokens=6), "a very slow film without any music", "attcat")
+    assert results.to_frame()["n_cut"].tolist()[0] == results[0]["attcat"].n_cut > 0
+
+
+def test_few_inputs_are_tested_exactly() -> None:
+    assert paired_p([2.0] * 10, [1.0] * 10) == 2 / 2**10
+    assert paired_p([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == 2 / 2**3
+    assert paired_p([1.0, -1.0], [0.0, 0.0]) == 1.0

@@ -22,6 +22,7 @@ WORDS = {
     "value": "float64",
     "predicted": "string",
     "correct": "bool",
+    "n_cut": "int64",  # tokens that were truncated at the model's limit
     "method": "string",
     "position": "int64",  # of the word, from 0
     "text": "int64",  # 0, or 1 for the second text of a pair
@@ -60,6 +61,7 @@ def _describe(record: Attribution) -> dict[str, Any]:
         "value": record.value,
         "predicted": None if record.predicted is None else record.predicted.label,
         "correct": record.correct,
+        "n_cut": record.n_cut,
     }
 
 

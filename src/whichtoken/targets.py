@@ -1,6 +1,7 @@
 """Targets: which part of a model's output is explained, as users specify it and as records store it. No torch."""
 
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
@@ -107,8 +108,8 @@ def clean_gold(label: Any, labels: Sequence[str]) -> Any:
     """
     if isinstance(label, str):
         label = label.strip()
-        if label not in labels and label.removeprefix("-").isdecimal() and len(label) < 10:
-            label = int(label)
+        if label not in labels and re.fullmatch(r"-?[0-9]{1,9}(\.0+)?", label):  # pandas writes 1.0 if some are missing
+            label = int(float(label))
     if isinstance(label, bool) or (isinstance(label, float) and label.is_integer()):
         label = int(label)
     return None if label is None or label in ("", -1) else label

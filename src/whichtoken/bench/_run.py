@@ -40,6 +40,7 @@ class Sample:
     n_found: int  # before filtering and sampling
     n_without_truth: int  # left out because the protocol needs a gold label or answer
     digest: str
+    n_usable: int = 0  # long enough, before sampling
     n_without_target: int = 0  # left out because the model gives nothing to explain about them
 
 
@@ -121,7 +122,7 @@ def gather(
     sample = [replace(item, number=number) for number, item in enumerate(chosen)]
     if not sample:
         raise BadInput(f"none of the {len(items)} {task.unit}s has anything to explain: {task.no_result}")
-    return Sample(tuple(sample), n_found, n_without, digest.hexdigest(), looked_at.count(False))
+    return Sample(tuple(sample), n_found, n_without, digest.hexdigest(), len(items), looked_at.count(False))
 
 
 def _with_target(bench: Bench, items: Iterable[Item], looked_at: list[bool]) -> Iterator[Item]:
@@ -223,7 +224,7 @@ def build_table(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTab
     completed = notes.Run(task, how, measured, parts)
     return replace(
         table,
-        verdict=verdict(table, measured, sample.n_found),
+        verdict=verdict(table, measured, sample.n_usable),
         title=notes.title(completed, len(table.lines)),
         facts=(
             ("model", task.subject.title),

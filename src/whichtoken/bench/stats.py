@@ -53,6 +53,10 @@ def paired_p(best: Sequence[float], other: Sequence[float]) -> float:
     """Return p of a two-sided sign-flip test of the mean difference between two methods on the same inputs."""
     differences = np.asarray(best, dtype=np.float64) - np.asarray(other, dtype=np.float64)
     observed, source, as_large = abs(differences.mean()), np.random.default_rng(SEED), 0
+    if 2 ** len(differences) <= RESAMPLES:  # few enough to try every combination of signs
+        bits = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1
+        means = abs(((1.0 - 2.0 * bits) * differences).mean(1))
+        return float((means >= observed * (1 - 1e-12)).mean())
     for _ in range(0, RESAMPLES, 200):
         flips = source.choice((-1.0, 1.0), (200, len(differences)))
         as_large += int((abs((flips * differences).mean(1)) >= observed * (1 - 1e-12)).sum())

@@ -71,8 +71,8 @@ def masked_column(table: BenchTable) -> Column | None:
     return next((column for column in table.columns if column.metric == "aopc" and column.plan == MASKED), None)
 
 
-def verdict(table: BenchTable, inputs: Sequence[InputResult], n_found: int) -> str:
-    """Say which method to use for the model, and whether a paired test settles that. `n_found`: inputs in the data."""
+def verdict(table: BenchTable, inputs: Sequence[InputResult], n_usable: int) -> str:
+    """Say which method to use for the model, and whether a paired test settles that. `n_usable`: inputs in the data."""
     ranking = rank(table, _deciding_columns(table))
     if ranking is None:
         return "No method is recommended: no metric here says which is the most faithful; add --metrics aopc."
@@ -91,7 +91,7 @@ def verdict(table: BenchTable, inputs: Sequence[InputResult], n_found: int) -> s
     if not close:
         others = "the other one" if len(rivals) == 1 else f"each of the {len(rivals)} others"
         return f"{text} Settled: it is significantly better than {others} (p < {SIGNIFICANT})."
-    more = min(MORE * len(inputs), n_found)
+    more = min(MORE * len(inputs), n_usable)
     example = f", for example --sample {more}" if more > len(inputs) else ""
     state = f"{_listed(close)} {'is' if len(close) == 1 else 'are'} not significantly worse (p ≥ {SIGNIFICANT})"
     return f"{text} Not settled: {state}; measure more {table.unit}s{example}."

@@ -86,19 +86,20 @@ def compare(
     names = single_value("--method", methods) or "all"
     built = inputs.build_methods(names, settings or [])
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
+    goal = inputs.resolve_target(target, against)
     opening = Opening(trust, device, dtype, revision, batch_size, reading)
     subject = open_subject(model, references, heads, opening)
     supported = keep_supported(subject, built) if names == "all" else built
-    request = Request(supported, inputs.resolve_target(target, against), None, False, token=token)
+    request = Request(supported, goal, None, False, token=token)
     comparison = compare_methods(subject, items, request)
     if sink.kind in ("json", "jsonl"):
         write_text(comparison.to_json(sink.kind == "jsonl"), out)
     else:
         write_results([comparison.result], replace(sink, look=replace(sink.look, remarks=comparison.remarks())))
-    if sink.kind == "terminal" and out is None:
-        typer.echo(comparison.note)
-    elif not comparison.can_differ:
+    if not comparison.can_differ:
         say(comparison.note)
+    elif sink.kind == "terminal" and out is None:
+        typer.echo(comparison.note)
     say_written(out)
 
 
@@ -162,6 +163,8 @@ class Comparison:
         return {name: f"{self.word} {score}{marks.get(name, '')}" for name, score in scores.items()}
 
     def _metrics(self) -> list[Metric]:
+        if not self.can_differ:
+            return []
         return [m for m in METRICS.values() if m.curve == "any" and not (m.needs_probability and self._are_values)]
 
     def to_json(self, lines: bool) -> str:

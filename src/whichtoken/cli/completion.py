@@ -70,6 +70,8 @@ def told_in_one_line(words: Sequence[str]) -> Iterator[None]:
     if not words or words[0] not in OPTIONS:
         yield
         return
+    if len(words) > 1:
+        raise UsageError(f"{words[0]} takes no value, {words[1]!r:.40}; run it from the shell that you use")
     _check_shell()
     try:
         yield

@@ -160,6 +160,7 @@ def explain(
         raise UsageError("--benchmark is only for --method auto; add --method auto")
     if method not in (None, "auto"):
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
+    goal = inputs.resolve_target(target, against)
     opening = Opening(trust, device, dtype, revision, batch_size, reading)
     subject = open_subject(model, references, heads, opening)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
@@ -167,12 +168,12 @@ def explain(
     supported = keep_supported(subject, built) if method in (None, "all") else built
     skip = bad.skip_input if bad.skip else None
     n_removed = review.choose_top(top, sink, subject, layers)
-    request = Request(supported, inputs.resolve_target(target, against), long, layers, several, token, skip, n_removed)
+    request = Request(supported, goal, long, layers, several, token, skip, n_removed)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
         more = several is not None or progress.finished > len(items)  # a text may have several entities
         of = f"{len(items)} input{'s' * (len(items) != 1)}"
-        done = f"{progress.finished} results for {of}" if more else f"{progress.finished} of {len(items)}"
+        done = f"{progress.finished} results for {of}" if more else f"{progress.finished} of {bad.n_rows or len(items)}"
         say(f"{done}{'' if more else ' explained'}, written to {out}")
     if not (progress.finished or progress.error or progress.interrupted or len(bad)):
         say(_task(subject).no_result)

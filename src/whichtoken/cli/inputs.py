@@ -185,6 +185,8 @@ def build_methods(names: str, words: Sequence[str]) -> list[Any]:
     requested = method_names() if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
     if not requested:
         raise BadSetting("--method", names, "method names, separated by commas, or all; see whichtoken methods")
+    if names != "all" and (alone := {"all", "auto"} & set(requested)):
+        raise BadSetting("--method", names, f"{alone.pop()} alone, or names of methods")
     plain = {name: parse(name) for name in requested}
     known = {key for built in plain.values() for key in built.settings}
     for setting in settings:

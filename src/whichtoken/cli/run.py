@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from shlex import quote
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from whichtoken.boundary import describe_failure
 from whichtoken.errors import NoHeads, NoReferences, UsageError, WhichTokenError
@@ -49,9 +49,15 @@ def _run(words: Sequence[str], *, debug: bool) -> int:
 
     try:
         with told_in_one_line(words):
-            app(words, prog_name="whichtoken")
-    except SystemExit as ending:  # a Typer application always exits
+            code = app(words, prog_name="whichtoken", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except _option_errors() as error:
+        command = error.ctx.command_path if getattr(error, "ctx", None) else "whichtoken"
+        message = visible(error.format_message()).rstrip(". ")
+        print(f"whichtoken: {message}; see {command} --help", file=sys.stderr)
+        return UsageError.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except WhichTokenError as error:
@@ -63,7 +69,13 @@ def _run(words: Sequence[str], *, debug: bool) -> int:
         if debug or not _is_about_output(error):
             raise
         return _give_up_output(error)
-    raise AssertionError("a Typer application always exits")
+
+
+def _option_errors() -> Any:
+    """Return the exception of wrong options, which Typer does not export: click's own, or its copy of it."""
+    import typer
+
+    return next(parent for parent in typer.BadParameter.__mro__ if parent.__name__ == "ClickException")
 
 
 def _is_about_output(error: OSError | UnicodeEncodeError) -> bool:

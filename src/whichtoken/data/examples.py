@@ -66,14 +66,17 @@ class Columns:
     def find(self, known: Sequence[str], where: str) -> "Columns":
         """Return the columns with every usual name that is among the known ones; BadInput if one is missing."""
         listed = ", ".join(map(str, known))
-        texts = self.texts or next((names for names in TEXTS if all(name in known for name in names)), None)
+        usual = {str(name).strip().casefold(): name for name in reversed(known)}  # "Text" and " text", too
+        pairs = (tuple(usual.get(name) for name in names) for names in TEXTS)
+        texts = self.texts or next((names for names in pairs if None not in names), None)
         if texts is None:
             raise BadInput(
                 f"{where}: no usual text column; choose one (columns=, --column), or call it 'text'; the columns are "
                 f"{listed}"
             )
-        label = self.label or next((name for name in LABELS if name in known), None)
-        found = Columns(texts, label, self.id or next((name for name in IDS if name in known), None), self.keep)
+        label = self.label or next((usual[name] for name in LABELS if name in usual), None)
+        named = self.id or next((usual[name] for name in IDS if name in usual), None)
+        found = Columns(texts, label, named, self.keep)  # type: ignore[arg-type]  # none of them is None
         for name in found.requested:
             if name not in known:
                 raise BadInput(f"{where}: no column {name!r}; the columns are {listed}")
@@ -178,7 +181,8 @@ def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, 
     checked = _as_texts(texts, where, index)
     for text in checked:
         if not text.strip():
-            raise BadInput(f"has an empty text, {text!r:.20}; remove it", index=index, place=where)
+            problem = "is empty" if len(checked) == 1 else "has an empty text"
+            raise BadInput(f"{problem}; remove it", index=index, place=where)
         try:
             text.encode()
         except UnicodeEncodeError as error:

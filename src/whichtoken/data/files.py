@@ -36,6 +36,8 @@ def read_file_rows(source: Path | DataFile, choose: Choose | None = None) -> Ite
     """
     file = source if isinstance(source, DataFile) else DataFile(source)
     kind = file.kind_of_rows
+    if kind is None and file.path.is_dir():
+        raise BadInput(f"{file} is a folder; give a file")
     if kind is None:
         known = ", ".join(f".{name}" for name in KINDS)
         hint = "on the command line, --input-format names it"
@@ -115,7 +117,9 @@ def _name_cells(records: Iterator[Record], file: DataFile) -> Iterator[Row]:
             yield number, dict(zip(header, cells, strict=True))
             continue
         where = f"{file}, line {number}"
-        error = BadInput(f"{where}: expected {len(header)} columns, as in the header, found {len(cells)}")
+        expected = f"{len(header)} column{'s' * (len(header) != 1)}, as in the header"
+        fix = "put a text that contains the delimiter in quotes" if len(cells) > len(header) else "complete the row"
+        error = BadInput(f"{where}: expected {expected}, found {len(cells)}; {fix}")
         file.on_bad_row(BadRow(number, where, error, cells))
 
 

@@ -104,6 +104,7 @@ class Panel:
     picture: Picture | None = None
     value: float | None = None  # if the model predicts a value and no probability
     text: str = ""  # the texts, or the file of the image
+    source: str = ""  # row, id and gold label, if known
 
     @property
     def head(self) -> str:
@@ -208,7 +209,15 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         first.picture,
         first.value,
         visible(first.picture.source if first.picture is not None else BETWEEN_TEXTS.join(first.texts)),
+        describe_source(first),
     )
+
+
+def describe_source(attribution: Attribution) -> str:
+    """Return row, id and gold label of an input, if they are known."""
+    source = attribution.source
+    named = () if source is None else (("row", source.row), ("id", source.id), ("gold", source.gold))
+    return visible(", ".join(f"{name} {value}" for name, value in named if value is not None))
 
 
 def _row(name: str, attribution: Attribution, look: Look) -> ScoreRow:

@@ -71,7 +71,8 @@ def show_table(table: BenchTable) -> None:
 
 
 def panel_view(panel: Panel, numbers: bool, level: Level) -> RenderableType:
-    head = Text.assemble((panel.label, "bold"), f"  {format_output(panel)}", (f"  ({panel.model})", "dim"))
+    source = f"  {panel.source}" if panel.source else ""
+    head = Text.assemble((panel.label, "bold"), f"  {format_output(panel)}", (f"  ({panel.model}){source}", "dim"))
     if panel.picture is not None:
         return image_view(head, panel, numbers)
     parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, level, side_of)]
@@ -179,7 +180,8 @@ def bench_view(table: BenchTable, width: int = 100) -> RenderableType:
     parts += [Text(), table_view(head, zip(names, *columns, strict=True)), Text()]
     hidden = [bench_table.plain_title(column) for column in table.columns[len(columns) :]]
     if hidden:
-        parts.append(Text(f"{len(hidden)} more in the report: {', '.join(hidden)}"))
+        columns_of = f"{len(hidden)} more column{'s' * (len(hidden) != 1)}, in the report that --out FOLDER writes"
+        parts.append(Text(f"{columns_of}: {'; '.join(hidden)}"))
     return Group(
         *parts,
         *(Text(note, style="dim") for note in (*bench_table.legend(table), *map(visible, table.notes))),
