@@ -389,7 +389,7 @@ def test_a_text_file_has_a_text_on_each_line(tmp_path: Path) -> None:
         ("text,label;kind\na,1;2\nb,1\nc,0\nd,0\n", ["a", "b", "c", "d"]),  # the rows decide
         ("text;label\na;1\nb\nc;1\n", "line 3: expected 2 columns, as in the header, found 1"),
         ("text\na; b\nc; d\n", ["a; b", "c; d"]),
-        ("text\na, b\n", "line 2: expected 1 columns, as in the header, found 2"),
+        ("text\na, b\n", "line 2: expected 1 column, as in the header, found 2"),
         ('text;label\n"a;1\n', "line 2: a quote is opened here and never closed"),
         ('text;label\n"a" b;1\n', "line 2: ' b;1.*' follows a closing quote; expected a semicolon or"),
         ("text;label\n", []),
@@ -493,7 +493,7 @@ def test_bad_rows_can_be_skipped(tmp_path: Path) -> None:
         (4, "x.jsonl, line 4", '["a"]'),
         (5, "x.jsonl, row 5", {"body": "c"}),
     ]
-    assert skipped[0].reason == "expected 2 columns, as in the header, found 3"
+    assert skipped[0].reason.startswith("expected 2 columns, as in the header, found 3; put a text")
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_single_logit_and_multi_label_heads_use_the_sigmoid() -> None:
         ({"methods": "atcat"}, UnknownName, "did you mean 'attcat'"),
         ({"methods": [3]}, BadSetting, "a list of names, or of results of whichtoken.method"),
         ({"methods": [Random]}, BadSetting, "a list of names, or of results of whichtoken.method"),
-        ({"methods": None}, BadSetting, "a list of method names"),
+        ({"methods": None}, BadSetting, "a list of names"),
         ({"methods": []}, BadSetting, "at least one method"),
         ({"methods": [wt.method("gae", start_layer=3)]}, BadSetting, "at most 2: the model has 3 blocks"),
         ({"methods": [wt.method("rollout", start_layer=9)]}, BadSetting, "at most 2"),

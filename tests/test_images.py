@@ -289,7 +289,7 @@ def test_the_warning_filters_of_the_process_are_never_changed(tmp_path: Path, mo
     assert seen == [True] * len(seen) != []
 
 
-@pytest.mark.parametrize("given", [np.zeros((2, 4, 4, 3), np.uint8), torch.zeros(2, 3, 12, 12), {}, 7])
+@pytest.mark.parametrize("given", [np.zeros((2, 2, 4, 4, 3), np.uint8), torch.zeros(1, 2, 3, 12, 12), {}, 7])
 def test_images_are_a_list(given: Any) -> None:
     with pytest.raises(BadInput, match=r"expected an image, or a list of images: \[image\]"):
         wt.explain(subject(), images=given, methods=["gae"])

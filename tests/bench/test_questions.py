@@ -471,7 +471,7 @@ def test_wrong_calls_are_refused(subject_of: Any, tmp_path: Path) -> None:
     for asked, message in (
         ([QUESTIONS[0], {"question": "who"}], "question 1 is {'question': 'who'}; expected a Question"),
         (5, "questions is 5; expected a file in SQuAD format, or a list of Question"),
-        ([], "none of the 0 questions has an answer"),
+        ([], "there are no questions"),
         ([replace(QUESTIONS[0], question=" ")], "question 0 has an empty text"),
         ([replace(QUESTIONS[0], question=" ", where="a.json, question 7")], "a.json, question 7 has an empty text"),
         ("nowhere.json", "there is no file nowhere.json"),

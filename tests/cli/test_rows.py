@@ -136,7 +136,7 @@ def test_bad_rows_are_skipped_and_listed(run: Any, named: bool, tmp_path: Path) 
     assert rows[0] == {
         "row": 3,
         "where": f"{path}, line 3",
-        "reason": "expected 2 columns, as in the header, found 3",
+        "reason": "expected 2 columns, as in the header, found 3; put a text that contains the delimiter in quotes",
         "content": ["a", "b", "c"],
     }
     reasons = [

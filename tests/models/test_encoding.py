@@ -35,7 +35,8 @@ LONG = "The actors were wonderful, but the plot was dull and the music forgettab
         ([("a", 1)], "expected a text, or a pair of texts"),
         (["\ud800"], "input 0 is not valid Unicode"),
         (None, "give exactly one of inputs, images, or question with context"),
-        ({"a": "b"}, "expected a list of strings"),
+        ({"a": "b"}, "no usual text column"),
+        ({"a": 7}, "expected a text, or a list of texts"),
     ],
 )
 def test_bad_inputs_are_named(inputs: Any, message: str, subject_of: SubjectOf) -> None:

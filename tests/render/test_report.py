@@ -221,10 +221,10 @@ def test_a_terminal_shows_the_columns_that_fit_and_names_the_others() -> None:
     first = next(line for line in shown.splitlines() if line.startswith("contrast-cat"))
     values = "contrast-cat 0.750 [0.500, 1.000] • -3.000 • 8.000 • 1.000 0.750 • -3.000 • 8.000 •"
     assert " ".join(first.split()) == values
-    assert "5 more in the report: entropy of the scores, AOPC MoRF" in shown
+    assert "5 more columns, in the report that --out FOLDER writes: entropy of the scores; AOPC MoRF" in shown
     assert shown.count("contrast-cat") == 1
     narrow = printed(bench_view(many, width=40), 40)
-    assert "11 more in the report" in narrow
+    assert "11 more columns, in the report" in " ".join(narrow.split())
     assert re.search(r"^refined \* +0\.625† \[0\.375, 0\.875\] •", narrow, re.MULTILINE)
     assert "more in the report" not in printed(bench_view(TABLE), 100)
 

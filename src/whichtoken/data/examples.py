@@ -181,8 +181,7 @@ def check_texts(texts: Any, where: str, index: int | None = None) -> tuple[str, 
     checked = _as_texts(texts, where, index)
     for text in checked:
         if not text.strip():
-            problem = "is empty" if len(checked) == 1 else "has an empty text"
-            raise BadInput(f"{problem}; remove it", index=index, place=where)
+            raise BadInput(f"has an empty text, {text!r:.20}; remove it", index=index, place=where)
         try:
             text.encode()
         except UnicodeEncodeError as error:
