@@ -112,9 +112,10 @@ class Adapter:
 
     @property
     def base(self) -> str | Path:
-        """The folder of its base model, as it is or relative to the adapter's own, or a hub name."""
+        """The folder of its base model, relative to the adapter's own or as it is, or a hub name."""
         name: str = self.config.base_model_name_or_path
-        return next((place for place in (Path(name), self.folder / name) if place.is_dir()), name)
+        places = (self.folder / name, Path(name))
+        return next((place for place in places if (place / "config.json").is_file()), name)
 
     def class_names(self, of_base: Sequence[str]) -> Sequence[str]:
         """Return the class that it adapts; the base may be stored with another head. `of_base`: how it is stored."""
