@@ -178,3 +178,12 @@ def test_an_adapter_on_the_hub_is_read_from_the_cache(tmp_path: Path) -> None:
         expected = adapted(**wordpiece()("slow", return_tensors="pt")).logits.softmax(-1)
     found = wt.explain(subject, "slow", "gae")[0]["gae"]
     assert found.probability == pytest.approx(float(expected.max()), rel=1e-5)
+
+
+def test_a_folder_that_holds_a_model_one_level_below_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no config\.json, so it is not the folder of a model$"):
+        wt.load(tmp_path)
+    (tmp_path / "checkpoint-12").mkdir()
+    (tmp_path / "checkpoint-12" / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"did you mean .*checkpoint-12"):
+        wt.load(tmp_path)

@@ -87,6 +87,10 @@ def find_source(name: str | Path, revision: str | None = None) -> ModelFiles:
 
 
 def _look_into(folder: Path, title: str) -> ModelFiles:
+    if not any((folder / file).is_file() for file in (CONFIG, ADAPTER)):
+        inside = sorted(file.parent.name for name in (CONFIG, ADAPTER) for file in folder.glob(f"*/{name}"))
+        hint = f"; did you mean {folder / inside[0]}?" if inside else ""
+        raise UsageError(f"{title} has no {CONFIG}, so it is not the folder of a model{hint}")
     has_model = any(file for pattern in WEIGHTS for file in folder.glob(pattern))
     return ModelFiles(folder, None, title, (folder / ADAPTER).is_file(), has_model)
 
