@@ -158,13 +158,13 @@ def together(case: Case) -> Together:
     return Together(results, before, state_of(subject_for(case)))
 
 
-def assert_close(found: list[Any], expected: list[Any]) -> None:
+def assert_close(found: list[Any], expected: list[Any], tolerance: float = 1e-9) -> None:
     for mine, reference in zip(found, expected, strict=True):
         for label, attribution in mine.items():
             assert attribution.tokens == reference[label].tokens
             for a, b in zip(numbers(attribution), numbers(reference[label]), strict=True):
                 worst = float((a - b).abs().max())
-                assert worst <= 1e-9 * float(b.abs().max()) + 1e-15, f"{label}: {a} is not {b}"
+                assert worst <= tolerance * float(b.abs().max()) + 1e-15, f"{label}: {a} is not {b}"
 
 
 def numbers(attribution: wt.Attribution) -> list[torch.Tensor]:
@@ -230,7 +230,9 @@ def test_the_models_attention_implementation_does_not_matter(case: Case) -> None
     if not subject_for(case).model._supports_sdpa:
         pytest.skip("this architecture has eager attention only")
     assert subject_for(case).model.config._attn_implementation == "sdpa"
-    assert_close(explained(case, case.methods(), case.inputs[:2], "eager"), together(case).results[:2])
+    # Transformers' eager attention of ModernBERT computes the softmax in float32.
+    tolerance = 1e-7 if case == Case("tokens", "modernbert") else 1e-9
+    assert_close(explained(case, case.methods(), case.inputs[:2], "eager"), together(case).results[:2], tolerance)
 
 
 @each_case
