@@ -164,7 +164,7 @@ def test_load_refuses_a_folder_that_is_not_there_or_not_a_model(tmp_path: Path) 
     for missing in (tmp_path / "nothing", str(tmp_path / "nothing"), "./nothing"):
         with pytest.raises(UsageError, match="there is no folder"):
             wt.load(missing)
-    with pytest.raises(UsageError, match="cannot load"):
+    with pytest.raises(UsageError, match="is not the folder of a model"):
         wt.load(tmp_path)
 
 
