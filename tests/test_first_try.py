@@ -201,3 +201,11 @@ def test_few_inputs_are_tested_exactly() -> None:
     assert paired_p([2.0] * 10, [1.0] * 10) == 2 / 2**10
     assert paired_p([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == 2 / 2**3
     assert paired_p([1.0, -1.0], [0.0, 0.0]) == 1.0
+
+
+def test_a_verdict_advises_only_texts_that_are_long_enough(subject_of: SubjectOf) -> None:
+    texts = ["slow", "rare", "film", *(f"{text} and the music was touching" for text in TEXTS)]
+    how = wt.bench.protocol("quick", min_tokens=6)
+    assert "measure more texts." in wt.bench.run(subject_of("bert"), texts, "attcat,gae", protocol=how).verdict
+    fewer = wt.bench.protocol("quick", min_tokens=6, sample=1)
+    assert "--sample 2." in wt.bench.run(subject_of("bert"), texts, "attcat,gae", protocol=fewer).verdict

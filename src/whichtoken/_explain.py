@@ -98,8 +98,10 @@ def explain(
         raise BadInput("give exactly one of inputs, images, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
-    more: Any = {"targets": targets, "token": token, "remove_top": remove_top}
-    return Results(tuple(explain_each(subject, value, methods, target, long, layers, **more)))
+    each = explain_each(
+        subject, value, methods, target, long, layers, targets=targets, token=token, remove_top=remove_top
+    )
+    return Results(tuple(each))
 
 
 def explain_each(
