@@ -50,7 +50,7 @@ Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
 def explain(
     subject: AnySubject,
     inputs: Iterable[Any] | None = None,
-    methods: str | Method | Iterable[str | Method] = ("attcat",),
+    methods: str | Method | Iterable[str | Method] | None = None,
     target: AnyTarget = None,
     long: LongTexts | None = None,
     layers: bool = False,
@@ -70,13 +70,13 @@ def explain(
     dictionaries. A tuple of two texts is refused, because it could be one pair or two texts.
 
     `methods`: names, names with a preset ("attcat@repo"), or results of `whichtoken.method`; as a list, or as one
-    string ("attcat,gae"). Results are keyed by the name that was passed, or by the method's `label`. `target`: the
-    predicted class (None), a class by index or name, or `Contrast(a, b)`. `targets`: several of them, or "all" labels;
-    the list then has one result for each input and target. `long`: texts over the model's limit are truncated
-    ("truncate", the default; the result counts the truncated tokens), explained in overlapping windows whose scores are
-    averaged ("window"), or refused ("error"). `layers`: include per-layer contributions, for methods that sum over
-    layers. `remove_top`: also measure what remains of the output without the strongest word, the two strongest, up to
-    this many (`Attribution.removals`); each step evaluates an input once more for each method.
+    string ("attcat,gae"). None: the most faithful of one pass in our measurements (docs/methods.md). Results are keyed
+    by the name that was passed, or by the method's `label`. `target`: the predicted class (None), a class by index or
+    name, or `Contrast(a, b)`. `targets`: several of them, or "all" labels; the list then has one result for each input
+    and target. `long`: texts over the model's limit are truncated ("truncate", the default; the result counts the
+    truncated tokens), explained in overlapping windows whose scores are averaged ("window"), or refused ("error").
+    `layers`: include per-layer contributions, for methods that sum over layers. `remove_top`: also measure, by one more
+    evaluation each, the output without the strongest word, the two strongest, up to this many (`Attribution.removals`).
 
     For models that answer questions, give `question` and `context`: texts, or lists of the same length; or pairs as
     `inputs`. `target`: the predicted answer (None), the text of another answer, or `Span(...)`. Long contexts are read
@@ -107,7 +107,7 @@ def explain(
 def explain_each(
     subject: AnySubject,
     inputs: Iterable[Any],
-    methods: str | Method | Iterable[str | Method] = ("attcat",),
+    methods: str | Method | Iterable[str | Method] | None = None,
     target: AnyTarget = None,
     long: LongTexts | None = None,
     layers: bool = False,
@@ -185,14 +185,15 @@ class Job:
 
 def plan(
     subject: Subject,
-    methods: str | Method | Iterable[str | Method],
+    methods: str | Method | Iterable[str | Method] | None,
     target: Any = None,
     long: Any = None,
     layers: bool = False,
 ) -> Job:
     """Validate a call before any work, except for a missing library or head mask, which the method itself reports."""
     task_for(subject)
-    task, resolved = task_for(subject.with_twin()), resolve_methods(methods)
+    task = task_for(subject.with_twin())
+    resolved = resolve_methods(task.default_method if methods is None else methods)
     for method in resolved.values():
         reason = task.can_run(method)
         if reason is not None and not reason.library:
@@ -376,7 +377,7 @@ def _n_attentions(needs: Needs, eager: bool) -> int:
     recorded = sum(size for site, size in sizes if site is Site.ATTENTION)
     recorded += Site.ATTENTION in needs.values | needs.grads
     differentiated = bool(needs.grads) or Ask.PASSES in needs.asks
-    unfused = int(differentiated and (eager or needs.view.hide_special))
+    unfused = int(differentiated and (eager or needs.view.hides))
     return max([recorded, unfused, *(size for _, size in sizes)])
 
 

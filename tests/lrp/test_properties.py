@@ -11,7 +11,7 @@ from torch import Tensor
 
 import whichtoken as wt
 from whichtoken.core.objectives import Objective
-from whichtoken.core.trace import Method, Needs, Site, Trace
+from whichtoken.core.trace import Method, Needs, Site, Trace, needs
 from whichtoken.errors import RuleGap
 from whichtoken.heads.mask import all_heads
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet, propagating
@@ -134,11 +134,36 @@ def test_transatt_with_attention_for_relevance_is_gae(kind: str) -> None:
 def test_mask_lrp_through_all_heads_is_transatt(kind: str) -> None:
     subject = subject_of(kind)
     mask = all_heads(subject.n_layers, subject.n_heads, kind, subject.fingerprint())
-    found = scored(kind, wt.method("mask-lrp", heads=mask))
+    found = scored(kind, wt.method("mask-lrp", preset="paper", heads=mask))
     expected = scored(kind, wt.method("transatt"))
     assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
     some = with_heads(subject).heads
-    assert not torch.allclose(scored(kind, wt.method("mask-lrp", heads=some)), expected)
+    assert not torch.allclose(scored(kind, wt.method("mask-lrp", preset="paper", heads=some)), expected)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("variant", ["paper", "repo"])
+def test_mask_lrp_hides_separators_alone_in_every_pass(kind: str, variant: str) -> None:
+    subject = with_heads(subject_of(kind))
+    batch, goal = batch_of(subject), class_goal(subject, torch.tensor([1, 2]))
+    separators = batch.special & (batch.ids == subject.tokenizer.sep_token_id)
+    only_separators = replace(batch, special=separators)  # so that hiding all special tokens hides the separators
+
+    def scores(method: Method, of: Batch) -> Tensor:
+        trace = capture(subject, of, lambda logits: goal, method.needs)
+        return method(trace, ModelProbe(subject, of, goal)).tokens
+
+    hidden = scores(wt.method("mask-lrp", variant=variant, mask_separators=True), batch)
+    plain = scores(wt.method("mask-lrp", variant=variant), batch)
+    assert torch.equal(hidden, plain) == (not separators.any())
+    trace = capture(subject, batch, lambda logits: goal, needs("attention", hide_separators=True))
+    assert trace.value(Site.ATTENTION)[0][..., 0].any()  # the first token is hidden from nobody
+    for attention in trace.value(Site.ATTENTION):
+        assert not attention.masked_select(separators[:, None, None, :]).any()
+    every = all_heads(subject.n_layers, subject.n_heads, kind, subject.fingerprint())
+    through_all = scores(wt.method("mask-lrp", preset="paper", heads=every, mask_separators=True), batch)
+    expected = scores(wt.method("transatt", mask_special=True), only_separators)
+    assert torch.allclose(through_all, expected, rtol=1e-6, atol=1e-9)
 
 
 @each_kind
@@ -162,7 +187,7 @@ def test_without_any_head_relevance_stays_where_it_is_read_out(kind: str) -> Non
     subject = subject_of(kind)
     mask = all_heads(subject.n_layers, subject.n_heads, kind, subject.fingerprint())
     nothing = replace(mask, added=tuple((False,) * subject.n_heads for _ in range(subject.n_layers)))
-    found = scored(kind, wt.method("mask-lrp", heads=nothing))
+    found = scored(kind, wt.method("mask-lrp", preset="paper", heads=nothing))
     readout = subject.readout(batch_of(subject))
     assert torch.equal(found, readout.masked_fill(readout == 1, 0))
 

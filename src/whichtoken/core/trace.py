@@ -35,6 +35,11 @@ class View:
     """A kind of pass through the model; methods that need the same view share a pass."""
 
     hide_special: bool = False  # no token may attend to a special token (special tokens still attend)
+    hide_separators: bool = False  # the same for separators alone, such as [SEP]
+
+    @property
+    def hides(self) -> bool:
+        return self.hide_special or self.hide_separators
 
 
 class Ask(StrEnum):
@@ -73,11 +78,13 @@ def needs(
     hide_special: bool = False,
     asks: str = "",
     relevance: tuple[RuleSet, str] | None = None,
+    hide_separators: bool = False,
 ) -> Needs:
     """Build `Needs` from names separated by spaces: `needs("hidden attention", "hidden")`."""
     sites = [frozenset(Site(name) for name in names.split()) for names in (values, grads)]
     relevances = frozenset() if relevance is None else frozenset((relevance[0], Site(n)) for n in relevance[1].split())
-    return Needs(sites[0], sites[1], View(hide_special), frozenset(Ask(name) for name in asks.split()), relevances)
+    view = View(hide_special, hide_separators)
+    return Needs(sites[0], sites[1], view, frozenset(Ask(name) for name in asks.split()), relevances)
 
 
 @dataclass(frozen=True)

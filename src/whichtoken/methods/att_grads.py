@@ -13,7 +13,9 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 
 
 @register(
-    "att-grads", paper="Barkan et al., CIKM 2021 (ablation)", presets={"repo": {"mask_special": True}, "paper": {}}
+    "att-grads",
+    paper="Barkan et al., CIKM 2021 (ablation)",
+    presets={"repo": {"axis": "query", "mask_special": True}, "paper": {"axis": "query"}},
 )
 @dataclass(frozen=True)
 class AttGrads(Method):

@@ -14,7 +14,7 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 @register(
     "att-x-att-grads",
     paper="Barkan et al., CIKM 2021 (ablation)",
-    presets={"repo": {"mask_special": True}, "paper": {}},
+    presets={"repo": {"axis": "query", "mask_special": True}, "paper": {"axis": "query"}},
 )
 @dataclass(frozen=True)
 class AttXAttGrads(Method):

@@ -15,7 +15,11 @@ from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 
 
-@register("grad-sam", paper="Barkan et al., CIKM 2021", presets={"repo": {"mask_special": True}, "paper": {}})
+@register(
+    "grad-sam",
+    paper="Barkan et al., CIKM 2021",
+    presets={"repo": {"axis": "query", "mask_special": True}, "paper": {"axis": "query"}},
+)
 @dataclass(frozen=True)
 class GradSAM(Method):
     axis: Axis = "query"

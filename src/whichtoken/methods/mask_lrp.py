@@ -7,9 +7,9 @@ and the score is the read-out row of (I + M_L) ... (I + M_1) (eqs. 10, 11), with
 questions (`keep_self` overrides this). A block without a chosen head passes relevance through its residual only.
 
 Deviations: the authors' code does not do this. It (preset `repo`) multiplies by a 0/1 mask without rescaling, reads C_l
-before the mask and before it is halved, and divides the rows of I + M_l by their sum. For questions it never applies
-the mask, and spreads the relevance of the answer's token over all tokens; the preset does the same. `heads` is a
-HeadMask; None: the subject's own.
+before the mask and before it is halved, divides the rows of I + M_l by their sum, and hides [SEP] as a key while
+explaining (`mask_separators`). For questions it hides nothing, never applies the mask, and spreads the relevance of the
+answer's token over all tokens (`spread_answers`). `heads` is a HeadMask; None: the subject's own.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ _SPREAD = replace(C21, name="c21 spread over tokens", spread=True)
     "mask-lrp",
     paper="Song et al. 2023",
     presets={
-        "repo": {"variant": "repo", "rollout": "normalised"},
-        "paper": {},
+        "repo": {"variant": "repo", "rollout": "normalised", "mask_separators": True, "spread_answers": True},
+        "paper": {"variant": "paper", "rollout": "raw"},
     },
 )
 @dataclass(frozen=True)
@@ -43,24 +43,27 @@ class MaskLRP(Method):
     variant: Literal["paper", "repo"] = "paper"
     rollout: Rolling = "raw"
     keep_self: bool | None = None
+    mask_separators: bool = False
+    spread_answers: bool = False
 
     @property
     def needs(self) -> Needs:
-        return needs("", "attention", asks="heads passes")
+        return needs("", "attention", asks="heads passes", hide_separators=self.mask_separators)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        if self.variant == "repo" and trace.answering:
-            second = probe.trace(None, needs(relevance=(_SPREAD, "attention")))
+        if self.spread_answers and trace.answering:
+            second = probe.trace(None, needs("", "attention", relevance=(_SPREAD, "attention")))  # nothing hidden
             spread = second.relevance(_SPREAD, Site.ATTENTION)
-            row = relevance_rollout(trace.grad(Site.ATTENTION), spread, self.rollout, trace.readout)
+            row = relevance_rollout(second.grad(Site.ATTENTION), spread, self.rollout, trace.readout)
             return Scores(mask_own_entry(row, trace, self.keep_self))
         mask = probe.heads(self.heads)
         rules = replace(C21, gates=_gates(mask, self.variant))
         if self.variant == "paper":
-            propagated = probe.trace(None, needs(relevance=(rules, "attention")))
+            propagated = probe.trace(None, replace(needs(relevance=(rules, "attention")), view=self.needs.view))
             relevance = propagated.relevance(rules, Site.ATTENTION)
         else:  # values of the same pass: relevance divided by values of another would multiply rounding errors
-            propagated = probe.trace(None, needs("attention value context", relevance=(rules, "context")))
+            sites = needs("attention value context", relevance=(rules, "context"))
+            propagated = probe.trace(None, replace(sites, view=self.needs.view))
             relevance = _unmask_attention(propagated, propagated.relevance(rules, Site.CONTEXT))
         row = relevance_rollout(trace.grad(Site.ATTENTION), relevance, self.rollout, trace.readout)
         return Scores(mask_own_entry(row, trace, self.keep_self), ({"heads": str(mask)},) * len(row))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from whichtoken.core.objectives import Objective
-from whichtoken.core.trace import Needs, Site, Trace
+from whichtoken.core.trace import Needs, Site, Trace, View
 from whichtoken.errors import UnsupportedModel, UsageError
 from whichtoken.lrp import RuleSet, propagating, spread, suspend_rules
 from whichtoken.lrp.pixels import embed_pixels
@@ -39,7 +39,7 @@ def capture(
     """
     _check_pixels(needs, embeddings)
     subject = subject.with_twin()
-    request = _Request(subject, batch, choose, needs.view.hide_special, embeddings)
+    request = _Request(subject, batch, choose, _hidden_keys(subject, batch, needs.view), embeddings)
     under = {
         rules: frozenset(s for r, s in needs.relevance if r == rules) for rules, _ in sorted(needs.relevance, key=str)
     }
@@ -77,8 +77,15 @@ class _Request:
     subject: Subject
     batch: Batch
     choose: Choose
-    hide_special: bool
+    hidden: Bool[Tensor, "batch token"] | None  # keys that no token may attend to
     embeddings: Tensor | None
+
+
+def _hidden_keys(subject: Subject, batch: Batch, view: View) -> Bool[Tensor, "batch token"] | None:
+    if view.hide_special:
+        return batch.special
+    separator = getattr(subject.tokenizer, "sep_token_id", None)
+    return batch.special & (batch.ids == separator) if view.hide_separators and separator is not None else None
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ class _Run:
 
 def _run(request: _Request, values: frozenset[Site], grads: frozenset[Site], rules: RuleSet | None) -> _Run:
     subject, sites = request.subject, values | grads
-    tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, request.batch.special if request.hide_special else None)
+    tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, request.hidden)
     captured, interior = _Captured(), Interior(sites & INTERIOR, None if rules is None else rules.gates)
     dtype = _precision(subject, rules)
     if rules is not None and dtype == torch.float16:

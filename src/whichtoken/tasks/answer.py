@@ -109,6 +109,7 @@ class QuestionAnswering(Task):
     purpose: ClassVar[str] = "answers questions"
     keywords: ClassVar[tuple[str, ...]] = ("question", "texts")
     input_hint: ClassVar[str] = "question=... and context=..., or --question and --context"
+    default_method: ClassVar[str] = "gae"
     levels: ClassVar[tuple[str, ...]] = texts.LEVELS
     has_classes: ClassVar[bool] = False
     has_answers: ClassVar[bool] = True

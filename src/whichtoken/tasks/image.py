@@ -54,7 +54,7 @@ class ImageClassification(Task):
     purpose: ClassVar[str] = "classifies images"
     keywords: ClassVar[tuple[str, ...]] = ("images",)
     input_hint: ClassVar[str] = "images=[...], or --image FILE"
-    default_methods: ClassVar[str] = "token-tm,gae,transatt"
+    default_method: ClassVar[str] = "gae"
     at_once: ClassVar[int] = 16
     levels: ClassVar[tuple[str, ...]] = ("token", "pixel")
     protocol: ClassVar[Mapping[str, Any]] = {"perturbations": ("black",), "min_tokens": 1}

@@ -63,7 +63,6 @@ class TokenClassification(Task):
     unit: ClassVar[str] = "text"
     purpose: ClassVar[str] = "labels tokens"
     input_hint: ClassVar[str] = "texts, or lists of words"
-    default_methods: ClassVar[str] = "attcat"
     levels: ClassVar[tuple[str, ...]] = texts.LEVELS
     bench_long: ClassVar[LongTexts | None] = "truncate"
     protocol: ClassVar[Mapping[str, Any]] = {"metrics": ("aopc", "log-odds", "normalised-aopc", "agreement")}

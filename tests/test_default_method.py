@@ -1,0 +1,41 @@
+"""What `explain` uses when no method is named: one rule for Python and the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import whichtoken as wt
+from whichtoken.cli.run import main
+from whichtoken.core.registry import method
+from whichtoken.tasks import Task, task_for
+from whichtoken.tasks.answer import QuestionAnswering
+from whichtoken.tasks.classify import Classification
+from whichtoken.tasks.image import ImageClassification
+from whichtoken.tasks.tokens import TokenClassification
+
+SubjectOf = Callable[..., wt.Subject]
+TEXT = "It is very slow."
+
+
+@pytest.mark.parametrize("task", [Classification, QuestionAnswering, TokenClassification, ImageClassification])
+def test_the_default_needs_one_pass_and_no_relevance_propagation(task: type[Task]) -> None:
+    needs = method(task.default_method).needs
+    assert not needs.asks
+    assert not needs.relevance  # relevance propagation carries a patent note
+
+
+def test_python_and_the_command_line_use_the_same_default(
+    subject_of: SubjectOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subject = subject_of("bert")
+    expected = [task_for(subject).default_method]
+    assert list(wt.explain(subject, TEXT)[0]) == expected
+    assert list(next(iter(wt.explain_each(subject, [TEXT])))) == expected
+    subject.model.save_pretrained(tmp_path / "model")
+    subject.tokenizer.save_pretrained(tmp_path / "model")
+    with pytest.raises(SystemExit) as ending:
+        main(["explain", TEXT, "--model", str(tmp_path / "model"), "--out", str(tmp_path / "found.jsonl")])
+    assert not ending.value.code, capsys.readouterr().err
+    found = [wt.Attribution.from_json(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    assert [one.method for one in found] == expected
