@@ -160,6 +160,8 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
     """Return everything that determines the numbers; not the sample size, as more inputs can be added later."""
     settings, subject = bench.protocol.to_dict(), bench.task.subject
     del settings["sample"], settings["effort"]  # the metrics and methods that follow from it are listed
+    if len(subject.labels) <= 2 or not bench.protocol.compares("remaining"):
+        del settings["other_classes"]  # without effect; folders of versions without this setting can be resumed
     return {
         "model": subject.title,
         "revision": subject.fingerprint(),
