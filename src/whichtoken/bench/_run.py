@@ -58,8 +58,8 @@ def run(
     `Question`; for images, a folder, a file with a column `image`, or a list. `methods`: by default every supported
     method except the most expensive ones, controls included. `labels`: a list or the name of a column, for protocols
     that explain the gold class. `protocol`: a preset ("recommended", "quick", "full", or that of a paper:
-    "contrast-cat", "attcat", "mask-lrp") or a `wt.bench.protocol(...)`. `out`: a folder for the table, curves, figures
-    and a report; an interrupted run resumes there. `verdict` of the table says which method to use.
+    "contrast-cat", "attcat", "attcat-paper", "mask-lrp") or a `wt.bench.protocol(...)`. `out`: a folder for the table,
+    curves, figures and a report; an interrupted run resumes there. `verdict` of the table says which method to use.
     """
     bench = prepare(subject, methods, resolve_protocol(protocol))
     return run_sample(bench, gather(bench, bench.task.examples(texts, labels, None)), Folder.at(out), {})

@@ -112,6 +112,12 @@ PRESETS.update(
             "orders": ("morf",),
             "metrics": ("absolute-aopc", "log-odds", "positions-kendall"),
         },
+        "attcat-paper": {  # as its text and figures have it, where its code differs
+            "grids": ("tenths-to-all",),
+            "perturbations": ("delete", "pad"),
+            "orders": ("morf",),
+            "metrics": ("aopc", "log-odds", "kendall", "positions-kendall"),
+        },
         "mask-lrp": {
             "grids": ("ninths",),
             "target": "gold",
