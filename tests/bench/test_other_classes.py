@@ -116,6 +116,9 @@ def test_what_the_papers_compare_is_the_next_class_also_if_it_is_improbable() ->
         assert most_probable != following
     assert means(both, "positions-kendall")["attcat"] == pytest.approx(fmean(taus), abs=1e-9)
     assert means(both, "kendall")["attcat"] == pytest.approx(mean_tau(subject, "attcat", 1), abs=1e-9)
+    titles = {column.name: column.title for column in both.columns}
+    assert titles["kendall"] == "Kendall's tau between classes"
+    assert titles["positions-kendall"] == "Kendall's tau of positions, next class"
     abouts = {column.name: column.about for column in both.columns}
     assert "each remaining class" in abouts["kendall"]
     assert "the next one" in abouts["positions-kendall"]

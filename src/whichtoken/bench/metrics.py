@@ -114,6 +114,7 @@ class BetweenClasses(BenchMetric):
     This is equation 15 of AttCAT (Qiang et al., NeurIPS 2022), but of ranks. Of many classes, the most probable count.
     """
 
+    title: str = "Kendall's tau between classes"
     about: str = (
         "Kendall's tau-b of the scores, between the explanations of the explained class and of each remaining class "
         "(of many, the most probable ones); the mean over these classes"
@@ -130,7 +131,7 @@ class BetweenClasses(BenchMetric):
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
         values = by_method(inputs, lambda record, method: record.methods[method].values.get(name))
         if any(values.values()):
-            column = Column(name, "Kendall's tau between classes", self.about, "lower", metric=name)
+            column = Column(name, self.title, self.about, "lower", metric=name)
             yield column, cells_of(column, values)
 
 

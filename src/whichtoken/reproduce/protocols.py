@@ -69,6 +69,7 @@ class PositionsBetweenClasses(BetweenClasses):
     code for MNLI, with three, takes the previous class, and 1 for 0.
     """
 
+    title: str = "Kendall's tau of positions, next class"
     about: str = (
         "Kendall's tau of the arrays of positions, as in the papers, between the explanations of the explained class "
         "and the next one (after the last, the first)"
