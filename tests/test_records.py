@@ -203,7 +203,7 @@ def test_a_curve_that_cannot_be_is_refused(change: dict[str, Any], message: str)
         Curve.from_json(json.dumps(json.loads(CURVE.to_json()) | change))
 
 
-@pytest.mark.parametrize("grid", ["all", "eraser", "tenths", "twentieths"])
+@pytest.mark.parametrize("grid", ["all", "eraser", "tenths", "tenths-to-all", "twentieths"])
 @pytest.mark.parametrize("order", ["morf", "lerf"])
 @pytest.mark.parametrize("n_units", [1, 4, 23])
 def test_the_steps_of_every_grid_are_read_and_refused_if_one_is_gone(grid: str, order: Any, n_units: int) -> None:

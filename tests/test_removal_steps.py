@@ -15,6 +15,8 @@ def steps_of(grid: str, total: int, order: str = "morf") -> Steps:
 def test_the_grids_by_hand() -> None:
     assert steps_of("tenths", 20).counts == (0, 2, 4, 6, 8, 10, 12, 14, 16, 18)
     assert steps_of("tenths", 20).removed == tuple(k / 10 for k in range(10))
+    assert steps_of("tenths-to-all", 20).counts == tuple(range(0, 21, 2))
+    assert steps_of("tenths-to-all", 20).removed == tuple(k / 10 for k in range(11))
     assert steps_of("twentieths", 40).counts == tuple(range(0, 41, 2))
     assert steps_of("all", 4).counts == (0, 1, 2, 3, 4)
     assert steps_of("all", 4).removed == (0, 0.25, 0.5, 0.75, 1)

@@ -45,9 +45,9 @@ def degrade(
 
     `perturbation`: "delete" (the default), "mask" or "pad" for texts and for the context of questions; "black" (the
     default) or "mean" for images. `order`: most relevant first ("morf"), least relevant first ("lerf"), or "random".
-    `grid`: "tenths" (10 .. 90 % of the content tokens), "twentieths", "all" or "eraser". `level`: "token" (a patch, in
-    images), "word" in texts, or "pixel" in images. Special tokens are never removed. Each distinct perturbed input is
-    evaluated once for all attributions of that input.
+    `grid`: "tenths" (10 .. 90 % of the content tokens), "tenths-to-all" (10 .. 100 %), "twentieths", "all" or "eraser".
+    `level`: "token" (a patch, in images), "word" in texts, or "pixel" in images. Special tokens are never removed. Each
+    distinct perturbed input is evaluated once for all attributions of that input.
 
     `inputs`: the inputs that were explained, as passed to `explain`; needed only for images whose records do not hold
     exactly what the model read, such as tensors.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from tests.tiny import question_subject
 
 import whichtoken as wt
@@ -123,6 +124,19 @@ def test_a_preset_makes_the_papers_choices(preset: str, task: Task) -> None:
     assert made.bounded_plans() == []
 
 
+def test_attcats_paper_removes_0_to_100_percent_where_its_code_removes_ninths(task: Task) -> None:
+    made = wt.bench.protocol("attcat-paper").adapt_to(task)
+    assert (made.target, made.min_tokens, made.sample) == ("predicted", 10, None)
+    assert made.metrics == ("aopc", "log-odds", "kendall", "positions-kendall")
+    assert [(plan.perturbation, plan.order) for plan in made.plans()] == [("delete", "morf"), ("pad", "morf")]
+    for plan in made.plans():
+        grid = find_grid(plan.grid)
+        steps = grid.steps(40, 2, plan.order)
+        assert steps.removed == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+        assert steps.counts[-1] == 40  # the last word, too; special tokens stay
+        assert (grid.words, grid.n_spared([3.0, 1.0], [2.0])) == ("the content tokens", 0)
+
+
 def test_a_plan_for_every_grid_perturbation_and_order(task: Task) -> None:
     made = wt.bench.protocol(grids=("all", "tenths"), perturbations=("pad", "delete"), orders=("lerf", "random"))
     plans = made.adapt_to(task).plans()
@@ -227,12 +241,12 @@ def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
     everything = wt.bench.protocol(
         grids=grids, perturbations=("delete", "mask", "pad"), orders=("morf", "lerf", "random")
     )
-    assert len(everything.adapt_to(task).plans()) == 36
+    assert len(everything.adapt_to(task).plans()) == 45
     assert set(everything.adapt_to(task).plans()) == {
         Plan(how, order, grid)
         for how in ("delete", "mask", "pad")
         for order in ("morf", "lerf", "random")
-        for grid in ("tenths", "twentieths", "all", "ninths")
+        for grid in ("tenths", "tenths-to-all", "twentieths", "all", "ninths")
     }
 
 
@@ -241,3 +255,22 @@ def test_answers_are_looked_for_in_questions_only(subject_of: Callable[..., wt.S
         wt.bench.run(
             subject_of("bert"), ["very slow film"], ["random"], protocol=wt.bench.protocol(metrics=("precision",))
         )
+
+
+def test_after_the_last_step_of_attcats_paper_only_special_tokens_remain(subject_of: SubjectOf) -> None:
+    subject, text = subject_of("bert"), "the slow film won but the actors did sleep"
+    table = wt.bench.run(subject, [text], ["attcat", "gae"], protocol="attcat-paper")
+    (curve,) = (t for t in table.trends if (t.metric, t.perturbation) == ("aopc", "delete"))
+    assert curve.removed == tuple(k / 10 for k in range(11))
+    whole, empty = (_probabilities(subject, words) for words in (text, ""))
+    drop = max(whole) - empty[whole.index(max(whole))]
+    assert curve.means["attcat"][-1] == curve.means["gae"][-1] == pytest.approx(drop, rel=1e-9)
+    assert dict(table.facts)["steps"] == "tenths-to-all of the content tokens"
+    assert table.columns[0].title == "AOPC, delete, MoRF, tenths-to-all"
+
+
+def _probabilities(subject: wt.Subject, text: str) -> list[float]:
+    with torch.no_grad():
+        logits = subject.model(**subject.processor(text, return_tensors="pt")).logits
+    probabilities: list[float] = logits.softmax(-1)[0].tolist()
+    return probabilities

@@ -72,7 +72,8 @@ class Offered:
         (["bench", "--methods", "gae,ga"], []),  # named already
         (["bench", "--metrics", "aopc,ke"], ["aopc,kendall"]),
         (["bench", "--order", "morf,"], ["morf,lerf", "morf,random"]),
-        (["bench", "--protocol", "a"], ["attcat"]),
+        (["bench", "--protocol", "a"], ["attcat", "attcat-paper"]),
+        (["bench", "--grid", "te"], ["tenths", "tenths-to-all"]),
         (["explain", "--format", "js"], ["json", "jsonl"]),
         (["show", "x.jsonl", "--level", "t"], ["token"]),
         (["methods", "roll"], ["rollout"]),

@@ -193,7 +193,7 @@ def test_what_is_ranked_last_stays_as_in_the_authors_code(order: Order, subject_
         assert found == pytest.approx(probability(subject, left, attribution.label), rel=1e-9)
 
 
-@pytest.mark.parametrize("grid", ["all", "twentieths"])
+@pytest.mark.parametrize("grid", ["all", "tenths-to-all", "twentieths"])
 def test_where_no_special_token_stays_one_stands_for_nothing(grid: str, subject_of: SubjectOf) -> None:
     subject = subject_of("gpt2")
     attribution = explained(subject, "random")[0]

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from itertools import product
 from typing import Any, Literal, get_args
 
-from whichtoken.bench.metrics import METRICS, is_measurable
+from whichtoken.bench.metrics import METRICS, OtherClasses, is_measurable
 from whichtoken.bench.selection import Effort
 from whichtoken.core.removal_steps import GRIDS, find_grid
 from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel, UsageError
@@ -50,6 +50,7 @@ class Protocol:
     bounds_width: int = field(default=3, metadata={"least": 1})  # beam width
     bounds_up_to: int = field(default=64, metadata={"least": 1})  # units; no bounds for longer inputs
     k: int = field(default=20, metadata={"least": 1})  # precision@k: how many of the top tokens count
+    other_classes: int = field(default=5, metadata={"least": 1})  # kendall: how many, the most probable first
     part: Part = "both"  # of the answer, as in Span
     sample: int | None = field(default=None, metadata={"least": 1})  # number of inputs; None: all
     seed: int = field(default=0, metadata={"least": 0})  # for drawing the sample
@@ -140,6 +141,10 @@ class Protocol:
         if "normalised-aopc" not in (self.metrics or ()):
             return []
         return [Plan((self.perturbations or ())[0], "morf", self.grids[0], self.level)]
+
+    def compares(self, classes: OtherClasses) -> bool:
+        """Return whether a metric compares the explained class with these others."""
+        return any(METRICS[name].between_classes == classes for name in self.metrics or ())
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

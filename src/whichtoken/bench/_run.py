@@ -58,8 +58,8 @@ def run(
     `Question`; for images, a folder, a file with a column `image`, or a list. `methods`: by default every supported
     method except the most expensive ones, controls included. `labels`: a list or the name of a column, for protocols
     that explain the gold class. `protocol`: a preset ("recommended", "quick", "full", or that of a paper:
-    "contrast-cat", "attcat", "mask-lrp") or a `wt.bench.protocol(...)`. `out`: a folder for the table, curves, figures
-    and a report; an interrupted run resumes there. `verdict` of the table says which method to use.
+    "contrast-cat", "attcat", "attcat-paper", "mask-lrp") or a `wt.bench.protocol(...)`. `out`: a folder for the table,
+    curves, figures and a report; an interrupted run resumes there. `verdict` of the table says which method to use.
     """
     bench = prepare(subject, methods, resolve_protocol(protocol))
     return run_sample(bench, gather(bench, bench.task.examples(texts, labels, None)), Folder.at(out), {})
@@ -160,6 +160,8 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
     """Return everything that determines the numbers; not the sample size, as more inputs can be added later."""
     settings, subject = bench.protocol.to_dict(), bench.task.subject
     del settings["sample"], settings["effort"]  # the metrics and methods that follow from it are listed
+    if len(subject.labels) <= 2 or not bench.protocol.compares("remaining"):
+        del settings["other_classes"]  # without effect; folders of versions without this setting can be resumed
     return {
         "model": subject.title,
         "revision": subject.fingerprint(),

@@ -69,7 +69,7 @@ def _explain_in_turn(bench: Bench, items: Sequence[Item], cache: LogitCache) -> 
     for first in range(0, len(items), size):
         group = items[first : first + size]
         explained = explain_items(bench, group, cache)
-        others = _explain_other_class(bench, group, explained, cache)
+        others = _explain_other_classes(bench, group, explained, cache)
         predictions = _predictions(bench, group, explained, cache)
         yield from zip(group, map(_Explained, explained, others, predictions), strict=True)
 
@@ -81,7 +81,7 @@ def _is_probable(attribution: Attribution, least: float) -> bool:
 @dataclass(frozen=True)
 class _Explained:
     own: Results
-    other: Results  # for the next class
+    others: "_OtherClasses"
     predicted: Attribution  # for the model's own prediction
 
 
@@ -135,17 +135,51 @@ def _explain(
     return [by_place[i] for i in range(len(items))]
 
 
-def _explain_other_class(
+@dataclass(frozen=True)
+class _OtherClasses:
+    """The explanations of the classes that a metric compares the explained one with."""
+
+    following: Results = field(default_factory=dict)
+    remaining: Sequence[Results] = ()
+
+
+def _explain_other_classes(
     bench: Bench, items: Sequence[Item], explained: Sequence[Results], cache: LogitCache
-) -> list[dict[str, Attribution]]:
-    """Explain the class after the explained one, if a metric compares the two."""
-    n_classes = len(bench.task.subject.labels)
-    needed = any(METRICS[name].between_classes for name in bench.protocol.metrics or ())
-    own = [next(iter(results.values())).target for results in explained]
-    classes = [target.label for target in own if isinstance(target, Class) and isinstance(target.label, int)]
-    if not needed or n_classes < 2 or len(classes) < len(items):
-        return [{} for _ in items]
-    return _explain(bench, items, [(label + 1) % n_classes for label in classes], cache)
+) -> list[_OtherClasses]:
+    """Explain the other classes that the metrics need; one that several metrics need is explained once."""
+    how, n_classes = bench.protocol, len(bench.task.subject.labels)
+    records = [next(iter(results.values())) for results in explained]
+    own = [record.target.label for record in records if isinstance(record.target, Class)]
+    if n_classes < 2 or len(own) < len(items):
+        return [_OtherClasses() for _ in items]
+    following = [(int(label) + 1) % n_classes for label in own] if how.compares("next") else []
+    remaining = [
+        _remaining_classes(bench, item, record, cache) if how.compares("remaining") else []
+        for item, record in zip(items, records, strict=True)
+    ]
+    wanted = dict.fromkeys(
+        [*enumerate(following), *((i, label) for i, ranked in enumerate(remaining) for label in ranked)]
+    )
+    computed = _explain(bench, [items[i] for i, _ in wanted], [label for _, label in wanted], cache)
+    results = dict(zip(wanted, computed, strict=True))
+    return [
+        _OtherClasses(results[i, following[i]] if following else {}, [results[i, label] for label in ranked])
+        for i, ranked in enumerate(remaining)
+    ]
+
+
+def _remaining_classes(bench: Bench, item: Item, record: Attribution, cache: LogitCache) -> list[int]:
+    """Return the classes other than the explained one, or the most probable of them if there are many.
+
+    An input is ranked on its own, so that its classes do not depend on the batch.
+    """
+    labels, most = range(len(bench.task.subject.labels)), bench.protocol.other_classes
+    ranked = list(labels)
+    if len(labels) - 1 > most:
+        opened = bench.task.reopen(record, item.input)
+        (logits,) = cache.read([opened.row], opened.objective)
+        ranked = logits.argsort(descending=True, stable=True).tolist()
+    return [label for label in ranked if record.target != Class(label)][:most]
 
 
 def _predictions(
@@ -169,7 +203,7 @@ def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitC
             tuned_on_deletion=attribution.tuned_on_deletion,
             seconds=attribution.seconds if name in bench.methods else None,
             evaluations=attribution.evaluations if name in bench.methods else None,
-            values=_values(bench, item, attribution, explained.other.get(name)),
+            values=_values(bench, item, explained, name),
             curves=tuple(of_plan[place].outputs for of_plan in curves),
         )
         for place, (name, attribution) in enumerate(results.items())
@@ -193,10 +227,14 @@ def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitC
     )
 
 
-def _values(bench: Bench, item: Item, own: Attribution, other: Attribution | None) -> dict[str, float]:
-    positions = item.gold.positions if item.gold is not None and item.gold.positions else None
+def _values(bench: Bench, item: Item, explained: _Explained, name: str) -> dict[str, float]:
     scored = ScoredInput(
-        own, other, lambda attribution: _unit_scores(bench.task, attribution), positions, bench.protocol.k
+        own=explained.own[name],
+        following=explained.others.following.get(name),
+        remaining=[results[name] for results in explained.others.remaining if name in results],
+        units=lambda attribution: _unit_scores(bench.task, attribution),
+        truth=item.gold.positions if item.gold is not None and item.gold.positions else None,
+        k=bench.protocol.k,
     )
     values = {name: METRICS[name].value(scored) for name in bench.protocol.metrics or ()}
     return {name: value for name, value in values.items() if value is not None}

@@ -5,6 +5,7 @@ More can be registered; metrics that only papers use are in `reproduce`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ INSIDE = "answers inside"  # marks columns that exclude inputs whose answer was 
 Better: TypeAlias = Literal["higher", "lower", ""]
 UP: Mapping[str, Better] = {"morf": "higher", "lerf": "lower", "random": ""}  # metrics of lost probability
 DOWN: Mapping[str, Better] = {"morf": "lower", "lerf": "higher", "random": ""}
+OtherClasses: TypeAlias = Literal["", "next", "remaining"]
 Columns: TypeAlias = Iterable[tuple[Column, Cells]]
 
 
@@ -30,7 +32,8 @@ class ScoredInput:
     """The scores of one method on one input, with what a metric may compare them to."""
 
     own: Attribution
-    other: Attribution | None  # the explanation of the next class, if computed
+    following: Attribution | None  # the explanation of the next class, if a metric needs it
+    remaining: Sequence[Attribution]  # those of the remaining classes, or the most probable of them, if needed
     units: Callable[[Attribution], Sequence[float]]  # returns the scores of the removable units
     truth: Sequence[int] | None  # token positions of the gold answer
     k: int  # how many of the top tokens count
@@ -40,7 +43,7 @@ class BenchMetric(Protocol):
     """A registered metric and the columns it produces."""
 
     on_curves: bool = False  # measured on degradation curves
-    between_classes: bool = False  # needs explanations of another class
+    between_classes: OtherClasses = ""  # the other classes whose explanations it needs
     needs_truth: bool = False
     needs_probability: bool = False  # cannot be measured on predicted values
     eraser: str = ""  # the order of its ERASER curve, if it uses one
@@ -106,19 +109,29 @@ class NormalisedAopc(CurveMetric):
 
 @dataclass(frozen=True)
 class BetweenClasses(BenchMetric):
-    """A rank correlation between the explanations of the explained class and the next one."""
+    """The mean rank correlation between the explanations of the explained class and each remaining one.
 
-    about: str = "Kendall's tau-b of the scores, between the explanations of the explained class and the next one"
-    between_classes: bool = True
+    This is equation 15 of AttCAT (Qiang et al., NeurIPS 2022), but of ranks. Of many classes, the most probable count.
+    """
+
+    title: str = "Kendall's tau between classes"
+    about: str = (
+        "Kendall's tau-b of the scores, between the explanations of the explained class and of each remaining class "
+        "(of many, the most probable ones); the mean over these classes"
+    )
+    between_classes: OtherClasses = "remaining"
 
     def value(self, scored: ScoredInput) -> float | None:
-        """Return None for constant scores: they have no ranking, and 0 would suggest that the classes differ."""
-        return None if scored.other is None else _tau(scored.units(scored.own), scored.units(scored.other))
+        """Leave out constant scores: they have no ranking, and 0 would suggest that the classes differ."""
+        own = scored.units(scored.own)
+        taus = [_tau(own, scored.units(other)) for other in scored.remaining]
+        ranked = [tau for tau in taus if tau is not None]
+        return fmean(ranked) if ranked else None
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
         values = by_method(inputs, lambda record, method: record.methods[method].values.get(name))
         if any(values.values()):
-            column = Column(name, "Kendall's tau between classes", self.about, "lower", metric=name)
+            column = Column(name, self.title, self.about, "lower", metric=name)
             yield column, cells_of(column, values)
 
 

@@ -94,7 +94,7 @@ def _answers(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def notes(table: BenchTable, run: Run) -> Iterator[str]:
-    yield from _class_notes(run)
+    yield from _class_notes(table, run)
     yield from _answer_notes(run) if run.counts_answers else _curve_notes(table, run)
     controls = [line.method for line in table.lines if line.control]
     if run.counts_answers and controls:
@@ -103,13 +103,18 @@ def notes(table: BenchTable, run: Run) -> Iterator[str]:
         yield "random and refined-noise are controls, not explanations."
 
 
-def _class_notes(run: Run) -> Iterator[str]:
-    """Say which metrics have no column because there is no other class to compare with."""
+def _class_notes(table: BenchTable, run: Run) -> Iterator[str]:
+    """Say which metrics compare with some of the remaining classes only, or have no column because there are none."""
     between = ", ".join(name for name in run.protocol.metrics or () if METRICS[name].between_classes)
     if between and not run.task.has_classes:
         yield f"Left out, because {run.task.unit}s have no classes to compare: {between}."
     elif between and run.task.reading() == "probability" and len(run.task.subject.labels) < 2:
         yield f"Left out, because this model has no other class to compare with: {between}."
+    n_remaining, most = len(run.task.subject.labels) - 1, run.protocol.other_classes
+    for name in dict.fromkeys(column.metric for column in table.columns if column.metric in METRICS):
+        if METRICS[name].between_classes == "remaining" and n_remaining > most:
+            which = f"the {most} most probable of the {n_remaining} remaining classes"
+            yield f"{name} compares the explained class with {which} (other_classes)."
 
 
 def _answer_notes(run: Run) -> Iterator[str]:

@@ -85,8 +85,8 @@ def bench(
         str | None,
         typer.Option(
             "--protocol",
-            help="recommended (default), or that of a paper: contrast-cat, attcat, mask-lrp.",
-            autocompletion=one_of("recommended", "contrast-cat", "attcat", "mask-lrp"),
+            help="recommended (default), or that of a paper: contrast-cat, attcat, attcat-paper, mask-lrp.",
+            autocompletion=one_of("recommended", "contrast-cat", "attcat", "attcat-paper", "mask-lrp"),
         ),
     ] = None,
     perturbation: Annotated[
@@ -107,8 +107,8 @@ def bench(
         str | None,
         typer.Option(
             "--grid",
-            help="Removal steps: tenths, twentieths or all.",
-            autocompletion=some_of("tenths", "twentieths", "all"),
+            help="Removal steps: tenths, tenths-to-all, twentieths or all.",
+            autocompletion=some_of("tenths", "tenths-to-all", "twentieths", "all"),
         ),
     ] = None,
     level: Annotated[

@@ -18,7 +18,7 @@ OF_PAPERS = (  # described here, because the modules of these metrics import num
     Wider(
         "positions-kendall",
         "Qiang et al., NeurIPS 2022; Han et al., UAI 2025 (code)",
-        "tau of position lists, not of ranks, between the explanations of two classes; only to reproduce",
+        "tau of position lists, not of ranks, between the explanations of a class and the next; only to reproduce",
         "lower",
         "-1 to 1",
     ),

@@ -1,8 +1,8 @@
 """Removal steps: how much of an input is removed at each step of a curve, by the name of a grid. No torch.
 
-`tenths`: 10, 20 .. 90 %. `twentieths`: 5, 10 .. 100 %, as in TokenTM's paper. `all`: unit by unit. `eraser`: the
-highest 1, 5, 10, 20 and 50 %, at least one unit, removed (MoRF) or kept (LeRF), as in ERASER. Other grids can be
-registered; those of the papers' code are in `reproduce`.
+`tenths`: 10, 20 .. 90 %. `tenths-to-all`: 10, 20 .. 100 %, as in AttCAT's paper. `twentieths`: 5, 10 .. 100 %, as in
+TokenTM's paper. `all`: unit by unit. `eraser`: the highest 1, 5, 10, 20 and 50 %, at least one unit, removed (MoRF) or
+kept (LeRF), as in ERASER. Other grids can be registered; those of the papers' code are in `reproduce`.
 """
 
 import math
@@ -92,6 +92,7 @@ class Eraser(Grid):
 GRIDS: dict[str, Grid] = {
     "tenths": Shares(tuple(k / 10 for k in range(10))),
     "twentieths": Shares(tuple(k / 20 for k in range(21))),
+    "tenths-to-all": Shares(tuple(k / 10 for k in range(11))),
     "all": Each(),
     "eraser": Eraser(),
 }

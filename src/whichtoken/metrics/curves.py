@@ -144,7 +144,7 @@ WIDER: Mapping[str, Wider] = {
         Wider(
             "kendall",
             "Qiang et al., NeurIPS 2022",
-            "tau between the explanations of two classes; needs a second explanation",
+            "mean tau between the explanations of a class and of each remaining one (of many, the most probable)",
             "lower",
             "-1 to 1",
         ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.bench._protocol import PRESETS
-from whichtoken.bench.metrics import UP, BetweenClasses, CurveMetric, ScoredInput, register_metric
+from whichtoken.bench.metrics import UP, BetweenClasses, CurveMetric, OtherClasses, ScoredInput, register_metric
 from whichtoken.core.removal_steps import Grid, Steps, register_grid, steps_at
 from whichtoken.metrics.curves import per_step
 from whichtoken.metrics.ranks import kendall, score_table
@@ -63,17 +63,23 @@ def positions_tau(a: Sequence[float], b: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class PositionsBetweenClasses(BetweenClasses):
-    """Kendall's tau of position lists between two classes, over all tokens including special tokens."""
+    """Kendall's tau of position lists between two classes, over all tokens including special tokens.
 
+    The other class is the following one, as in Contrast-CAT's paper. For two classes that is AttCAT's choice, too; its
+    code for MNLI, with three, takes the previous class, and 1 for 0.
+    """
+
+    title: str = "Kendall's tau of positions, next class"
     about: str = (
         "Kendall's tau of the arrays of positions, as in the papers, between the explanations of the explained class "
-        "and the next one"
+        "and the next one (after the last, the first)"
     )
+    between_classes: OtherClasses = "next"
 
     def value(self, scored: ScoredInput) -> float | None:
-        if scored.other is None or min(len(set(side.scores)) for side in (scored.own, scored.other)) < 2:
+        if scored.following is None or min(len(set(side.scores)) for side in (scored.own, scored.following)) < 2:
             return None
-        return positions_tau(scored.own.scores, scored.other.scores)
+        return positions_tau(scored.own.scores, scored.following.scores)
 
 
 register_grid("ninths", Ninths())
@@ -106,6 +112,12 @@ PRESETS.update(
             "perturbations": ("delete", "pad"),
             "orders": ("morf",),
             "metrics": ("absolute-aopc", "log-odds", "positions-kendall"),
+        },
+        "attcat-paper": {  # as its text and figures have it, where its code differs
+            "grids": ("tenths-to-all",),
+            "perturbations": ("delete", "pad"),
+            "orders": ("morf",),
+            "metrics": ("aopc", "log-odds", "kendall", "positions-kendall"),
         },
         "mask-lrp": {
             "grids": ("ninths",),
