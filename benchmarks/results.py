@@ -370,9 +370,7 @@ ABLATIONS = {
     "n-references": "How many references?",
     "depth": "How many layers?",
     "head-mask": "Which heads should Mask-LRP propagate through?",
-    "head-mask-paper": "The same with `mask-lrp@paper`",
     "head-corruption": "How many wrong heads does Mask-LRP tolerate?",
-    "head-corruption-paper": "The same with `mask-lrp@paper`, wrong heads",
 }
 
 

@@ -66,15 +66,23 @@ def test_names_and_variants_in_the_order_of_the_tables() -> None:
         "n-references": ["n=0", "n=1", "n=2", "n=5", "n=10", "n=20", "n=30"],
         "depth": ["depth=1", "depth=2", "depth=3"],
         "head-mask": [
-            "heads=measured",
-            "heads=syntactic",
-            "heads=positional",
-            "heads=random, seed=0",
-            "heads=random, seed=1",
-            "heads=random, seed=2",
-            "heads=all",
+            f"heads={heads}{formula}"
+            for formula in ("", ", paper")
+            for heads in (
+                "measured",
+                "syntactic",
+                "positional",
+                "random, seed=0",
+                "random, seed=1",
+                "random, seed=2",
+                "all",
+            )
         ],
-        "head-corruption": [f"corruption={rate}" for rate in ("0", "0.1", "0.2", "0.4", "0.6", "0.8", "1")],
+        "head-corruption": [
+            f"corruption={rate}{formula}"
+            for formula in ("", ", paper")
+            for rate in ("0", "0.1", "0.2", "0.4", "0.6", "0.8", "1")
+        ],
         "search": ["attcat", "contrast-cat, refine=False", "refined-noise", "contrast-cat"],
     }
     assert [name for name, (_, needs_train) in ABLATIONS.items() if needs_train] == ["reference-rule", "gamma"]
@@ -153,6 +161,9 @@ def test_masks_are_of_the_kinds_that_they_are_named_after() -> None:
     for seed in (5, 6, 7):
         assert masks[f"random, seed={seed}"] == random_mask(measured, seed)
     assert masks["all"].n_selected == 9
+    for key, variant in variants.items():
+        assert variant.variant == ("paper" if key.endswith(", paper") else wt.method("mask-lrp").variant)  # type: ignore[attr-defined]
+        assert variant.heads == variants[key.removesuffix(", paper")].heads
 
 
 def test_corruption_adds_its_share_of_the_heads_left_out() -> None:
@@ -161,7 +172,7 @@ def test_corruption_adds_its_share_of_the_heads_left_out() -> None:
     there, left_out = measured.n_selected, 9 - measured.n_selected
     variants = variants_of("head-corruption")
     counts = [variant.heads.n_selected for variant in variants.values()]
-    assert counts == [there + math.floor(rate * left_out) for rate in (0, 0.1, 0.2, 0.4, 0.6, 0.8, 1)]
+    assert counts == 2 * [there + math.floor(rate * left_out) for rate in (0, 0.1, 0.2, 0.4, 0.6, 0.8, 1)]
     plain, none = wt.method("mask-lrp"), variants["corruption=0"]
     found = wt.explain(equipped(), [TEXT], [plain, none])[0]
     assert found[plain.label].scores == found[none.label].scores

@@ -40,8 +40,8 @@ _SPREAD = replace(C21, name="c21 spread over tokens", spread=True)
 @dataclass(frozen=True)
 class MaskLRP(Method):
     heads: HeadMask | None = field(default=None, metadata={"how": HEADS_ALLOWED})
-    variant: Literal["paper", "repo"] = "paper"
-    rollout: Rolling = "raw"
+    variant: Literal["paper", "repo"] = "repo"
+    rollout: Rolling = "normalised"
     keep_self: bool | None = None
     mask_separators: bool = False
     spread_answers: bool = False

@@ -101,12 +101,18 @@ def _head_mask(subject: Subject, data: _Given) -> Variants:
     for seed in range(data.seed, data.seed + RANDOM_MASKS):
         masks[f"heads=random, seed={seed}"] = random_mask(mask, seed)
     masks["heads=all"] = all_heads(mask.n_layers, mask.n_heads, mask.model, mask.fingerprint)
-    return {key: method("mask-lrp", heads=variant) for key, variant in masks.items()}
+    return _both_formulas(masks)
 
 
 def _head_corruption(subject: Subject, data: _Given) -> Variants:
     mask = _own_heads(subject)
-    return {f"corruption={rate:g}": method("mask-lrp", heads=corrupt_mask(mask, rate, data.seed)) for rate in RATES}
+    return _both_formulas({f"corruption={rate:g}": corrupt_mask(mask, rate, data.seed) for rate in RATES})
+
+
+def _both_formulas(masks: Mapping[str, HeadMask]) -> Variants:
+    """Return Mask-LRP with each mask, with the recommended settings and with the paper's formula."""
+    variants: Variants = {key: method("mask-lrp", heads=mask) for key, mask in masks.items()}
+    return variants | {f"{key}, paper": method("mask-lrp", preset="paper", heads=mask) for key, mask in masks.items()}
 
 
 def _search(subject: Subject, data: _Given) -> Variants:
