@@ -124,7 +124,7 @@ def test_the_summary_says_what_there_is() -> None:
     text = make(rule="gamma", gamma=0.5, n=4).summary()
     assert "for tiny bert" in text
     assert "rule gamma, gamma 0.5, 4 requested per class; 6 texts scanned, 0 too short (under 1 tokens), labels" in text
-    assert "hidden states 0 to 2 of 4, float16," in text
+    assert "hidden states 0 to 3 of 4, float16," in text
     lines = text.splitlines()[3:]
     assert [line.split()[0] for line in lines] == ["class", "contradiction", "entailment", "neutral"]
     assert all(len(line) < 120 for line in text.splitlines())
