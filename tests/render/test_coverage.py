@@ -77,6 +77,12 @@ def test_every_picture_says_it(tmp_path: Path) -> None:
     assert [name for name, text in shown.items() if sentences.get(name, SENTENCE) not in text] == []
 
 
+def test_latex_breaks_the_line() -> None:
+    """A column of type l is as wide as its text, which would run off the page."""
+    (line,) = (line for line in to_latex(SHORT).splitlines() if "references cover" in line)
+    assert line.startswith(r"\multicolumn{2}{@{}p{0.95\linewidth}@{}}{\raggedright\arraybackslash Contrast")
+
+
 def test_a_review_page_says_it_about_the_method_and_target_that_it_is_true_of() -> None:
     """Classes have references of their own, so a text may have several coverages."""
     other = covered(0.9, label="negative", target=wt.Class(0))
