@@ -426,6 +426,26 @@ def test_references_are_built_and_shown(model: str, tmp_path: Path, capsys: pyte
     assert "rule random" in built
 
 
+def test_the_plain_command_builds_a_library_for_every_preset(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.csv").write_text("text\n" + "\n".join(f'"{text}"' for text in CORPUS), encoding="utf-8")
+    folder, methods = str(tmp_path / "references"), "contrast-cat,contrast-cat@repo,contrast-cat@paper"
+    code, _, err = run(capsys, "references", "build", str(tmp_path / "train.csv"), "--model", model, "--out", folder)
+    assert code == 0, err
+    label = next(name for name, kept in zip(*_classes(folder), strict=True) if kept)
+    options = ["--model", model, "--references", folder, "--target", label]
+    code, out, err = run(capsys, "explain", TEXT, *options, "--method", methods)
+    assert code == 0, err
+    assert all(f"{method} *" in out for method in methods.split(","))
+
+
+def _classes(folder: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Labels, and the number of references of each."""
+    library = wt.references.load(folder)
+    return library.labels, tuple(map(len, library.references))
+
+
 WON = ["1 It 2 nsubj", "2 won 0 root SpaceAfter=No", "3 . 2 punct"]
 
 

@@ -1,9 +1,11 @@
 """Contrast-CAT and its control: against the formula written slowly on the stock model, and at the edges."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -467,10 +469,17 @@ def test_a_class_without_references_is_named() -> None:
     assert wt.explain(subject, [TEXT], [method], target="neutral")
 
 
-def test_layers_that_were_not_stored_are_named() -> None:
-    subject = with_references(wt.Subject(model_of("bert"), KINDS["bert"].tokenizer()), layers="inputs")
-    assert wt.explain(subject, [TEXT], ["contrast-cat"], target=CLASS)
-    with pytest.raises(LibraryMismatch, match=r"has hidden states 0 to 2, but the method reads 1 to 3; .*layers='all'"):
+def test_layers_that_were_not_stored_are_named_with_the_command_that_stores_them(tmp_path: Path) -> None:
+    made = with_references(wt.Subject(model_of("bert"), KINDS["bert"].tokenizer()), layers="inputs")
+    wt.references.save(library_of(made), tmp_path / "library")
+    subject = made.with_references(wt.references.load(tmp_path / "library"))
+    assert wt.explain(subject, [TEXT], ["contrast-cat", "contrast-cat@repo"], target=CLASS)
+    said = (
+        "this reference library has hidden states 0 to 2 (layers='inputs'), but the method reads 1 to 3; build it "
+        "again with all of them: whichtoken references build TEXTS.csv --model MODEL --out FOLDER; or set the method's "
+        "layers to 'inputs'"
+    )
+    with pytest.raises(LibraryMismatch, match=f"^{re.escape(said)}$"):
         wt.explain(subject, [TEXT], ["contrast-cat@paper"], target=CLASS)
 
 

@@ -15,8 +15,10 @@ from tests.forked import forked
 from tests.tiny import CORPUS, KINDS, MAX_TOKENS, WORDS, model_of, wordpiece
 
 import whichtoken as wt
+from whichtoken.core.registry import find as method_class
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName
 from whichtoken.references._build import TEXTS_AT_ONCE
+from whichtoken.references.recipe import PRESETS
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [f"{a} {b} {c}" for a in WORDS[:12] for b in WORDS[5:13] for c in ("film", "plot was slow")]
@@ -306,6 +308,15 @@ def test_the_activations_are_those_of_the_stock_model(kind: str, mask_special: b
             held = library.read(0, slice(layer, layer + 1), None, special.shape[1], states[0])[place, 0]
             # Stock eager attention of some decoders takes its softmax in float32.
             torch.testing.assert_close(held, states[layer][0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("recipe", [None, *PRESETS])
+def test_a_library_serves_every_preset_of_the_method_unless_told_otherwise(recipe: str | None) -> None:
+    made = subject().with_references(build(preset=recipe))
+    presets = [f"contrast-cat@{preset}" for preset in method_class("contrast-cat").presets]
+    assert "contrast-cat@paper" in presets
+    (found,) = wt.explain(made, ["the plot was slow"], ["contrast-cat", *presets])
+    assert list(found) == ["contrast-cat", *presets]
 
 
 def test_nothing_usable_is_said_with_the_reason() -> None:

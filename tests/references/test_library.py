@@ -46,7 +46,7 @@ def values(library: ReferenceLibrary, label: int = 0, n_tokens: int = 40) -> tor
 def test_what_is_stored_comes_back(tmp_path: Path) -> None:
     for settings in (
         {},
-        {"dtype": "float32", "keep_text": True, "layers": "all"},
+        {"dtype": "float32", "keep_text": True, "layers": "inputs"},
         {"dtype": "float64", "layers": "outputs"},
         {"compress": "int8"},
         {"scan": 3, "seed": None},
@@ -124,7 +124,7 @@ def test_the_summary_says_what_there_is() -> None:
     text = make(rule="gamma", gamma=0.5, n=4).summary()
     assert "for tiny bert" in text
     assert "rule gamma, gamma 0.5, 4 requested per class; 6 texts scanned, 0 too short (under 1 tokens), labels" in text
-    assert "hidden states 0 to 2 of 4, float16," in text
+    assert "hidden states 0 to 3 of 4, float16," in text
     lines = text.splitlines()[3:]
     assert [line.split()[0] for line in lines] == ["class", "contradiction", "entailment", "neutral"]
     assert all(len(line) < 120 for line in text.splitlines())
@@ -270,7 +270,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("a setting out of bounds", lambda f: recipe(f, n=0), r"references\.json: recipe: n=0 is not allowed"),
     ("an improbable probability", lambda f: reference(f, probability=1.5), "probability of a reference is 1.5; expec"),
     ("a text without tokens", lambda f: reference(f, n_tokens=0), "n_tokens of a reference is 0; expected at least 1"),
-    ("other layers", lambda f: edited(f / "references.json", layers=[0]), r"have shape \(6, 3, .*expected \(6, 1, "),
+    ("other layers", lambda f: edited(f / "references.json", layers=[0]), r"have shape \(6, 4, .*expected \(6, 1, "),
 ]
 
 
@@ -325,7 +325,7 @@ OTHER_TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
     "another size": (lambda t: t.update({"1.values": t["1.values"][..., :3].contiguous()}), "different sizes"),
     "scales of another shape": (
         lambda t: t.update({"0.values": t["0.values"].to(torch.int8), "0.scales": torch.ones(3)}),
-        r"scales have shape \(3,\) and torch.float32, expected \(3, ",
+        r"scales have shape \(3,\) and torch.float32, expected \(4, ",
     ),
     "answers of another shape": (lambda t: t.update({"0.answers": torch.ones(2)}), r"answers have shape \(2,\)"),
     "NaN": (lambda t: set_to(t, "0.values", float("nan")), "class 0: some values are NaN or infinite"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import clear_abandoned, open_whole, write_whole
-from whichtoken.bench.results import FIX, InputResult, MethodResult, Part, read_part
+from whichtoken.bench.results import COVERAGE, FIX, InputResult, MethodResult, Part, read_part
 from whichtoken.boundary import while_reading
 from whichtoken.decode import decode, read_json
 from whichtoken.errors import BadArtifact, NotFinite, UsageError
@@ -164,6 +164,7 @@ def _input_fields(record: InputResult, name: str, result: MethodResult) -> dict[
         "n_cut": record.n_cut,
         "method": name,
         "tuned_on_deletion": result.tuned_on_deletion,
+        COVERAGE: None,  # in every row, as the first one decides which columns there are
         **result.values,
         **({} if truth is None else {"length": truth.n_tokens, "cut_off": truth.cut_off, "right": truth.right}),
         "seconds": result.seconds,

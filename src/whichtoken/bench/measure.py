@@ -8,7 +8,7 @@ from whichtoken._explain import explain_with
 from whichtoken.bench._protocol import Protocol
 from whichtoken.bench.external import External, ExternalScores, key_of
 from whichtoken.bench.metrics import METRICS, ScoredInput
-from whichtoken.bench.results import InputResult, MethodResult, Part, PlanResult, Truth
+from whichtoken.bench.results import COVERAGE, InputResult, MethodResult, Part, PlanResult, Truth
 from whichtoken.bench.selection import is_slow
 from whichtoken.core.registry import method
 from whichtoken.core.trace import Method
@@ -17,6 +17,7 @@ from whichtoken.evaluate import OpenInput, aopc_bounds, degrade_input, open_inpu
 from whichtoken.metrics.ranks import agreement
 from whichtoken.models import LogitCache, return_freed_memory
 from whichtoken.records import Attribution, Curve, Plan
+from whichtoken.references.coverage import stored_coverage
 from whichtoken.targets import Class, Span
 from whichtoken.tasks import Gold, Task
 
@@ -237,6 +238,7 @@ def _values(bench: Bench, item: Item, explained: _Explained, name: str) -> dict[
         k=bench.protocol.k,
     )
     values = {name: METRICS[name].value(scored) for name in bench.protocol.metrics or ()}
+    values[COVERAGE] = stored_coverage(own.details)
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from whichtoken.bench._protocol import Protocol
 from whichtoken.bench.metrics import METRICS, aopc_of_methods, is_measurable
-from whichtoken.bench.results import InputResult, Part
+from whichtoken.bench.results import COVERAGE, InputResult, Part
 from whichtoken.core.removal_steps import find_grid
+from whichtoken.references.coverage import coverage_note
 from whichtoken.tables import BenchTable
 from whichtoken.targets import Part as PartOfAnswer
 from whichtoken.tasks import Task
@@ -96,6 +98,7 @@ def _answers(run: Run) -> Iterator[tuple[str, str]]:
 def notes(table: BenchTable, run: Run) -> Iterator[str]:
     yield from _class_notes(table, run)
     yield from _answer_notes(run) if run.counts_answers else _curve_notes(table, run)
+    yield from _coverage_notes(run)
     controls = [line.method for line in table.lines if line.control]
     if run.counts_answers and controls:
         yield "random is a control, not an explanation."
@@ -115,6 +118,14 @@ def _class_notes(table: BenchTable, run: Run) -> Iterator[str]:
         if METRICS[name].between_classes == "remaining" and n_remaining > most:
             which = f"the {most} most probable of the {n_remaining} remaining classes"
             yield f"{name} compares the explained class with {which} (other_classes)."
+
+
+def _coverage_notes(run: Run) -> Iterator[str]:
+    """Say so if references are too short for these inputs."""
+    results = [result.values for record in run.inputs for result in record.methods.values()]
+    shares = [values[COVERAGE] for values in results if COVERAGE in values]
+    if note := coverage_note(fmean(shares) if shares else None, f"the {run.task.unit}s on average"):
+        yield f"{note}."
 
 
 def _answer_notes(run: Run) -> Iterator[str]:

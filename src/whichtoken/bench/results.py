@@ -17,6 +17,7 @@ from whichtoken.errors import BadArtifact
 from whichtoken.records import Curve, Plan, Reading, check_steps
 from whichtoken.targets import Class
 
+COVERAGE = "coverage"  # see references/coverage
 FIX = "delete this file and run again, and these inputs are measured again"
 
 
@@ -27,7 +28,9 @@ class MethodResult:
     tuned_on_deletion: bool
     seconds: float | None  # None for external scores
     evaluations: float | None
-    values: Mapping[str, float]  # of metrics that read the scores themselves, by metric
+    # Of metrics that read the scores themselves, by metric; and under COVERAGE, if the method has references. Parts of
+    # earlier versions do not have it.
+    values: Mapping[str, float]
     curves: tuple[tuple[float, ...], ...]  # probabilities or predicted values, one curve per plan of the input
 
 

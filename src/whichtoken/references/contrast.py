@@ -1,6 +1,5 @@
 """The term that Contrast-CAT subtracts from AttCAT: reference activations weighted by the text's gradients."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.core.trace import Trace
+from whichtoken.references.coverage import coverage
 from whichtoken.references.library import ReferenceLibrary
 
 Align = Literal["position", "length-matched"]
@@ -50,7 +50,7 @@ def overlaps(
         {
             "library": library.digest,
             "references": (numbers := by_label[label][row][real[row, : by_label[label].shape[1]]].tolist()),
-            "coverage": _coverage([library.of(label)[i].n_tokens for i in numbers], length),
+            "coverage": coverage([library.of(label)[i].n_tokens for i in numbers], length),
         }
         for row, (label, length) in enumerate(zip(trace.label.tolist(), trace.lengths.tolist(), strict=True))
     )
@@ -92,8 +92,3 @@ def _suitable(
     p = library.answer_probabilities(label, span).gather(1, used).masked_fill(~reach, torch.inf)
     low = p < library.recipe.gamma
     return torch.where(low.any(-1, keepdim=True), low, p == p.amin(-1, keepdim=True))
-
-
-def _coverage(reference_lengths: Sequence[int], length: int) -> float:
-    """Return the share of the text's positions that have a reference token, averaged over the references."""
-    return sum(min(n, length) for n in reference_lengths) / (length * len(reference_lengths))

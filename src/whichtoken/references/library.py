@@ -79,10 +79,12 @@ class ReferenceLibrary:
         """Read the first `n` references of a class: hidden states `layers`, truncated or zero-padded to `n_tokens`."""
         requested = range(self.n_layers + 1)[layers]
         if not set(requested) <= set(self.layers):
-            stored = f"hidden states {self.layers[0]} to {self.layers[-1]}"
+            built = repr(self.recipe.layers)
+            stored = f"hidden states {self.layers[0]} to {self.layers[-1]} (layers={built})"
             raise LibraryMismatch(
-                f"this reference library has {stored}, but the method reads {requested[0]} to {requested[-1]}; "
-                "build it with layers='all', or set the method's `layers` to those it was built with"
+                f"this reference library has {stored}, but the method reads {requested[0]} to {requested[-1]}; build "
+                "it again with all of them: whichtoken references build TEXTS.csv --model MODEL --out FOLDER; or set "
+                f"the method's layers to {built}"
             )
         start = self.layers.index(requested[0])
         packed = self.packed[label]

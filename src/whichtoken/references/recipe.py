@@ -22,8 +22,9 @@ class Recipe:
     "all", the whole corpus; a number of texts; "first-full", until one class has had more than `n` candidates, as in
     the authors' code. `seed` shuffles the corpus; None keeps its order.
     `correct_only` skips texts that the model misclassifies, where labels are known.
-    `layers`: block inputs, block outputs or both, as the method reads them. `mask_special` masks special tokens in the
-    forward pass that computes the references. `compress`: "int8" halves the size of float16.
+    `layers`: block inputs, block outputs or both, as the method reads them; its presets differ in this, and both are
+    only one hidden state more. `mask_special` masks special tokens in the forward pass that computes the references.
+    `compress`: "int8" halves the size of float16.
     For questions, any pairs are stored, in scan order; p < gamma, at the position of the explained answer, is applied
     at explanation time, and the rules "lowest" and "random" then use every reference that extends to that position.
     """
@@ -35,7 +36,7 @@ class Recipe:
     correct_only: bool = True
     scan: Literal["full", "all", "first-full"] | int = field(default="full", metadata={"least": 1})
     seed: int | None = field(default=0, metadata={"least": 0})
-    layers: Layers = "inputs"
+    layers: Layers = "all"
     mask_special: bool = False
     dtype: Dtype = "float16"
     compress: Compression = "none"

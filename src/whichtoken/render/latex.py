@@ -31,6 +31,7 @@ _SPECIAL = {
     "\N{MATHEMATICAL RIGHT ANGLE BRACKET}": r"\ensuremath{\rangle}",
 }
 _TOUCHING = r"\kern.08em "  # between tokens that touch, so that one sees where they end
+_WRAPPED = r"\multicolumn{2}{@{}p{0.95\linewidth}@{}}"  # a line that is broken where it reaches the margin
 _HEAD = r"% needs \usepackage{array,xcolor} and \usepackage[T1]{fontenc}; other scripts need XeLaTeX or LuaLaTeX"
 
 
@@ -57,7 +58,7 @@ def _panel(panel: Panel, look: Look) -> str:
     names = [escape(row.name) + ("*" if row.tuned_on_deletion else "") for row in rows]
     words = [rf"\raggedright\arraybackslash {_words(row, look)}" for row in rows]
     lines = [rf"{name} & {line} \\" for name, line in zip(names, words, strict=True)]
-    lines += [rf"\multicolumn{{2}}{{l}}{{{escape(note)}}} \\" for note in panel.notes]
+    lines += [rf"{_WRAPPED}{{\raggedright\arraybackslash {escape(note)}}} \\" for note in panel.notes]
     if any(row.tuned_on_deletion for row in rows):
         lines.append(r"\multicolumn{2}{l}{\footnotesize * tuned on the deletion curve} \\")
     table = [r"\begin{tabular}{@{}lp{0.75\linewidth}@{}}", *lines, r"\end{tabular}"]

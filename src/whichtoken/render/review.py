@@ -245,7 +245,7 @@ def _card(text: Reviewed, look: Look) -> dict[str, Any]:
         "measure": text.measure,
         "columns": [[visible(name), visible(_as_text(value))] for name, value in columns.items()],
         "words": words,
-        "notes": list(dict.fromkeys(note for panel in shown for note in panel.notes)),
+        "notes": list(dict.fromkeys(note for panel in shown for note in _input_notes(panel))),
         "main": text.main,
         "targets": [_target(panel, group, words) for panel, group in zip(shown, text.groups, strict=True)],
         "methods": [
@@ -254,6 +254,11 @@ def _card(text: Reviewed, look: Look) -> dict[str, Any]:
             for row in (*panel.rows, *panel.differences)
         ],
     }
+
+
+def _input_notes(panel: Panel) -> list[str]:
+    """Return the notes that are true of every method and target; the others are shown with their scores."""
+    return [note for note in panel.notes if note not in {row.note for row in panel.rows}]
 
 
 def _target(panel: Panel, group: Group, words: Sequence[str]) -> dict[str, Any]:
@@ -278,6 +283,8 @@ def _view(row: ScoreRow, record: Attribution | None, words: Sequence[str]) -> di
         view["drop"] = record.output - record.removals[-1].output
     if record is not None and not row.strongest(1):
         view["nothing"] = row.nothing
+    if row.note:
+        view["note"] = row.note
     return view
 
 

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from whichtoken.errors import BadSetting, UsageError, name_type
 from whichtoken.records import Attribution, How, Picture, Reading
+from whichtoken.references.coverage import coverage_note, stored_coverage
 from whichtoken.render.tokens import BETWEEN_TEXTS, ShownPiece, patch_pieces, token_pieces, word_pieces
 
 Level = Literal["word", "token"]
@@ -75,6 +76,7 @@ class ScoreRow:
     picture: Picture | None = None  # the image whose patches the cells are, row by row
     fine: tuple[tuple[float, ...], ...] = ()  # shares of the pixels, if the method scores pixels
     nothing: str = "nothing supports it"  # shown if no cell does
+    note: str = ""  # what a reader must know about these scores
 
     def strongest(self, count: int = 3) -> tuple[ScoreCell, ...]:
         """Return the cells that support the label, or raise the value, most, strongest first."""
@@ -100,7 +102,7 @@ class Panel:
     rows: tuple[ScoreRow, ...]
     differences: tuple[ScoreRow, ...]
     layers: tuple[LayerMap, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # about the input, then those of the rows
     picture: Picture | None = None
     value: float | None = None  # if the model predicts a value and no probability
     text: str = ""  # the texts, or the file of the image
@@ -205,7 +207,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         rows,
         differences,
         layers,
-        notes_of(first),
+        (*notes_of(first), *dict.fromkeys(row.note for row in rows if row.note)),
         first.picture,
         first.value,
         visible(first.picture.source if first.picture is not None else BETWEEN_TEXTS.join(first.texts)),
@@ -230,6 +232,7 @@ def _row(name: str, attribution: Attribution, look: Look) -> ScoreRow:
         picture=attribution.picture,
         fine=() if attribution.picture is None else _fine(attribution.picture.pixels),
         nothing=f"nothing {'supports' if attribution.value is None else 'raises'} it",
+        note=coverage_note(stored_coverage(attribution.details)),
     )
 
 

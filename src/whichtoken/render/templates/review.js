@@ -156,7 +156,8 @@ function fill(text) {
     const view = viewOf(text, text.target, method);
     if (!view) return several ? [] : [make("p", "note", `not explained by ${method.name}`)];
     const name = several ? [make("p", "name", nameOf(method))] : [];
-    return [...name, drawWords(text, view, method), ...drawSteps(view)];
+    const note = view.note ? [make("p", "note", view.note)] : [];
+    return [...name, drawWords(text, view, method), ...drawSteps(view), ...note];
   });
   card.querySelector(".views").replaceChildren(...parts);
   card.querySelector(".readout").textContent = "";
