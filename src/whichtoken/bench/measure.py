@@ -238,7 +238,7 @@ def _values(bench: Bench, item: Item, explained: _Explained, name: str) -> dict[
         k=bench.protocol.k,
     )
     values = {name: METRICS[name].value(scored) for name in bench.protocol.metrics or ()}
-    values[COVERAGE] = stored_coverage(own.details)
+    values[COVERAGE] = stored_coverage(scored.own.details)
     return {name: value for name, value in values.items() if value is not None}
 
 
