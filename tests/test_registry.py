@@ -25,7 +25,8 @@ def test_every_method_of_the_single_pass_family_is_there() -> None:
         (wt.method("attcat", preset="repo"), "attcat@repo"),
         (wt.method("attcat", preset="repo", mask_special=False), "attcat(zero_special=False)"),
         (wt.method("grad-sam", axis="key"), "grad-sam(axis=key)"),
-        (wt.method("grad-sam", axis="query"), "grad-sam"),
+        (wt.method("grad-sam", axis="readout"), "grad-sam"),
+        (wt.method("grad-sam", axis="query"), "grad-sam@paper"),
         (parse("attcat@paper"), "attcat@paper"),
     ],
 )

@@ -63,18 +63,19 @@ def sentences_of(path: Path, count: int) -> list[str]:
 
 
 def keep_aside(texts: Sequence[str], count: int, min_words: int = 10) -> tuple[list[int], list[int]]:
-    """Draw texts to choose between recipes; return them and the texts that share no phrase with them.
+    """Draw sentences to choose between runs; return all texts that are kept out of training, and all others.
 
-    SST-2's training texts are phrases of one another, so a text of at least three words is left out of training when it
-    contains a kept text or is contained in one.
+    SST-2's training texts are phrases of one another, so a text of at least three words is kept out, too, if it
+    contains a drawn sentence or is contained in one.
     """
     long = [i for i, text in enumerate(texts) if len(text.split()) >= min_words]
-    aside = sorted(random.Random(0).sample(long, count))
+    drawn = sorted(random.Random(0).sample(long, count))
     padded = [f" {text.strip()} " for text in texts]
-    pool = "\n".join(padded[i] for i in aside)
-    kept = {padded[i] for i in aside}
+    pool = "\n".join(padded[i] for i in drawn)
+    kept = {padded[i] for i in drawn}
 
     def overlaps(text: str) -> bool:
         return len(text.split()) >= 3 and (text in pool or any(one in text for one in kept))
 
-    return aside, [i for i, text in enumerate(padded) if not overlaps(text)]
+    out = [overlaps(text) for text in padded]
+    return [i for i, is_out in enumerate(out) if is_out], [i for i, is_out in enumerate(out) if not is_out]

@@ -2,7 +2,7 @@
 
 A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; implemented as Grad-SAM
 without attention and without clamping: 1/(L H T) sum_lhj grad A_l[h, i, j]. See `grad_sam` for `axis`; indexed by the
-query it reproduces the table's pattern (poor under MoRF removal, good under LeRF).
+query (preset `paper`) it reproduces the table's pattern (poor under MoRF removal, good under LeRF).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class AttGrads(Method):
-    axis: Axis = "query"
+    axis: Axis = "readout"
     mask_special: bool = False
 
     @property

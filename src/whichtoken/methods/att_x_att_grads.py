@@ -18,7 +18,7 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class AttXAttGrads(Method):
-    axis: Axis = "query"
+    axis: Axis = "readout"
     mask_special: bool = False
 
     @property

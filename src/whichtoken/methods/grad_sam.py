@@ -1,11 +1,12 @@
 """Grad-SAM: attention times its positive gradient, averaged over blocks, heads and one axis.
 
 Barkan et al., "Grad-SAM", CIKM 2021: with H = A * max(0, grad A), r_i = 1/(L H T) sum_lhj H_l[h, i, j]. The paper and
-the Contrast-CAT code average over keys, so r is indexed by the query (`axis="query"`); indexed by the key (`"key"`) it
-measures how much attention a token receives; `"readout"` takes the row of the read-out position.
+the Contrast-CAT code average over keys, so r is indexed by the query (`axis="query"`, presets `paper` and `repo`);
+indexed by the key (`"key"`) it measures how much attention a token receives; `"readout"` takes the row of the read-out
+position.
 
-Deviations: the Contrast-CAT code hides special tokens in the explained pass (preset `repo`), and fails for models with
-a single head.
+Deviations: the read-out row by default, which is far more faithful (docs/results.md). The Contrast-CAT code hides
+special tokens in the explained pass (preset `repo`), and fails for models with a single head.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class GradSAM(Method):
-    axis: Axis = "query"
+    axis: Axis = "readout"
     mask_special: bool = False
 
     @property
