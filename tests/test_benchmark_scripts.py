@@ -13,9 +13,11 @@ def started(*words: str) -> tuple[int, str]:
 
 
 def test_yelp_reviews_are_converted_and_a_wrong_call_is_told_the_right_one(tmp_path: Path) -> None:
-    script, source, out = str(SCRIPTS / "yelp_tsv.py"), tmp_path / "sample", tmp_path / "out.tsv"
-    source.write_text('1 "so  good"\n0 slow\\nfood\n', encoding="utf-8")
-    assert started(script, str(source), str(out)) == (0, "")
-    assert out.read_text("utf-8") == "label\ttext\n1\tso good\n0\tslow food\n"
-    for words in ([], [str(source)]):
-        assert started(script, *words) == (1, "usage: python benchmarks/yelp_tsv.py SAMPLE OUT.tsv\n")
+    script, source = str(SCRIPTS / "yelp_tsv.py"), tmp_path / "sample"
+    out, train = tmp_path / "out.tsv", tmp_path / "train.tsv"
+    source.write_text('1 "so  good"\n0 slow\\nfood\n' + "1 fine\n" * 299, encoding="utf-8")
+    assert started(script, str(source), str(out), str(train)) == (0, "")
+    assert out.read_text("utf-8") == "label\ttext\n1\tso good\n0\tslow food\n" + "1\tfine\n" * 298
+    assert train.read_text("utf-8") == "label\ttext\n1\tfine\n"
+    for words in ([], [str(source)], [str(source), str(out)]):
+        assert started(script, *words) == (1, "usage: python benchmarks/yelp_tsv.py SAMPLE OUT.tsv TRAIN.tsv\n")

@@ -160,15 +160,15 @@ def test_an_answer_can_be_named_by_its_text() -> None:
     assert found.tokens[found.target.start : found.target.end + 1] == ("the", "music")
     with pytest.raises(BadInput, match="input 0: the context does not contain the answer 'rhubarb'"):
         wt.explain(subject, PAIRS[:1], target="rhubarb")
-    assert wt.explain(subject, [LONG], target="the end.")[0]["attcat"].label == "the end."
+    assert wt.explain(subject, [LONG], target="the end.")[0]["gae"].label == "the end."
     for answer in ("slow", "."):  # tokens that touch it are no part of it
-        assert wt.explain(subject, PAIRS[:1], target=answer)[0]["attcat"].label == answer
+        assert wt.explain(subject, PAIRS[:1], target=answer)[0]["gae"].label == answer
 
 
 def test_each_end_by_itself_as_the_papers_choose_them() -> None:
     subject = subject_for("bert")
     for pair in PAIRS:
-        found = wt.explain(subject, [pair], target=wt.Span(free=True))[0]["attcat"]
+        found = wt.explain(subject, [pair], target=wt.Span(free=True))[0]["gae"]
         with torch.no_grad():
             output = subject.model(**subject.tokenizer(*pair, return_tensors="pt"))
         assert found.target == wt.Span(int(output.start_logits.argmax()), int(output.end_logits.argmax()))
@@ -287,7 +287,7 @@ def test_question_and_context_may_be_texts_or_lists() -> None:
     one = wt.explain(subject, question=PAIRS[0][0], context=PAIRS[0][1])
     assert one == wt.explain(subject, PAIRS[:1])
     several = wt.explain(subject, question=["a man", "slow"], context=PAIRS[1][1])
-    assert [result["attcat"].texts for result in several] == [("a man", PAIRS[1][1]), ("slow", PAIRS[1][1])]
+    assert [result["gae"].texts for result in several] == [("a man", PAIRS[1][1]), ("slow", PAIRS[1][1])]
 
 
 def test_a_classifier_is_not_asked_for_spans() -> None:
@@ -352,9 +352,9 @@ def test_a_sanity_check_compares_words_of_the_context() -> None:
     (found,) = wt.metrics.sanity_check(subject, PAIRS, ["attcat"], depths=[1])
     taus, other = [], wt.metrics.randomised(subject, 1)
     for pair in PAIRS:
-        before = wt.explain(subject, [pair])[0]["attcat"]
+        before = wt.explain(subject, [pair], ["attcat"])[0]["attcat"]
         assert isinstance(before.target, wt.Span)
-        after = wt.explain(other, [pair], target=before.target)[0]["attcat"]
+        after = wt.explain(other, [pair], ["attcat"], target=before.target)[0]["attcat"]
         ends = (before.target.start, before.target.end)
         ranked = [i for i, sequence in enumerate(before.sequences) if sequence == CONTEXT and i not in ends]
         pairs = [(before.scores[i], after.scores[i]) for i in ranked]

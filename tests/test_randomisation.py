@@ -146,9 +146,9 @@ def test_tau_is_the_mean_over_texts_for_the_class_that_was_predicted() -> None:
     other = randomised(subject, 2, seed=3)
     total, swayed, labels = 0.0, 0, set()
     for text in TEXTS:
-        before = wt.explain(subject, [text])[0]["attcat"]
-        after = wt.explain(other, [text], target=before.label)[0]["attcat"]
-        swayed += wt.explain(other, [text])[0]["attcat"].label != before.label
+        before = wt.explain(subject, [text], methods="attcat")[0]["attcat"]
+        after = wt.explain(other, [text], target=before.label, methods="attcat")[0]["attcat"]
+        swayed += wt.explain(other, [text], methods="attcat")[0]["attcat"].label != before.label
         labels.add(before.label)
         total += slow_tau_b(content(before), content(after))
     assert swayed  # so it matters which class is explained
@@ -204,7 +204,7 @@ def test_a_method_that_ranks_nothing_has_no_tau() -> None:
     subject = subject_for()
     every = all_heads(subject.n_layers, subject.n_heads, subject.title, subject.fingerprint())
     none = replace(every, added=tuple((False,) * subject.n_heads for _ in range(subject.n_layers)))
-    found = sanity_check(subject, TEXTS[:2], ["random", wt.method("mask-lrp", heads=none)], depths=[0])
+    found = sanity_check(subject, TEXTS[:2], ["random", wt.method("mask-lrp", preset="paper", heads=none)], depths=[0])
     assert [(s.tau, s.n_texts) for s in found] == [(1, 2), (None, 0)]
 
 

@@ -80,7 +80,7 @@ def test_questions_keep_their_id_and_answer() -> None:
     question = wt.data.Question("q7", "is it slow", "the film is slow", (wt.data.Answer("slow", 12),))
     results = wt.explain(question_subject(), [question])
     assert sources(results) == [Source(None, "q7", "slow")]
-    assert results[0]["attcat"].texts == ("is it slow", "the film is slow")
+    assert results[0]["gae"].texts == ("is it slow", "the film is slow")
 
 
 def test_images_keep_their_label() -> None:
@@ -121,7 +121,9 @@ def test_inputs_with_scores_that_are_not_finite_can_be_skipped(
 
     monkeypatch.setattr(module, "check_logits", fail_on_short)
     examples = [TextExample((text,), where=f"row {i}") for i, text in enumerate([TEXTS[0], "slow", TEXTS[1], "film"])]
-    results = list(wt.explain_each(subject, examples, on_bad_input=lambda item, error: bad.append(str(error))))
+    results = list(
+        wt.explain_each(subject, examples, on_bad_input=lambda item, error: bad.append(str(error)), methods="attcat")
+    )
     assert [result["attcat"].texts[0] for result in results] == TEXTS
     assert sorted(bad) == ["row 1: NaN", "row 3: NaN"]
 

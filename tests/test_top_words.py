@@ -54,16 +54,16 @@ def test_removals_are_what_the_model_says_without_the_strongest_words(subject_of
 
 def test_they_are_not_measured_unless_asked_for_and_scores_stay_the_same(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    plain = wt.explain(subject, TEXTS)
+    plain = wt.explain(subject, TEXTS, methods="attcat")
     assert not any(record.removals for result in plain for record in result.values())
-    measured = wt.explain(subject, TEXTS, remove_top=1)
+    measured = wt.explain(subject, TEXTS, remove_top=1, methods="attcat")
     for before, after in zip(plain, measured, strict=True):
         assert replace(after["attcat"], removals=()) == before["attcat"]
 
 
 def test_words_that_oppose_the_label_are_not_removed(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    record = wt.explain(subject, TEXTS[1:2])[0]["attcat"]
+    record = wt.explain(subject, TEXTS[1:2], methods="attcat")[0]["attcat"]
     n = len(record.scores)
     task = task_for(subject)
     opposed = replace(record, scores=tuple(-1.0 for _ in range(n)))
@@ -97,7 +97,7 @@ def test_equal_remainders_are_evaluated_once_and_texts_share_batches(subject_of:
 
 def test_a_text_in_windows_has_none(subject_of: SubjectOf) -> None:
     texts = [" ".join(WORDS * 4), TEXTS[0]]
-    long, short = wt.explain(subject_of("bert"), texts, long="window", remove_top=2)
+    long, short = wt.explain(subject_of("bert"), texts, long="window", remove_top=2, methods="attcat")
     assert long["attcat"].n_windows > 1
     assert long["attcat"].removals == ()
     assert short["attcat"].removals
@@ -105,7 +105,7 @@ def test_a_text_in_windows_has_none(subject_of: SubjectOf) -> None:
 
 def test_each_target_and_each_answer_is_measured_by_its_own_output(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    for result in wt.explain(subject, TEXTS[:1], targets="all", remove_top=1):
+    for result in wt.explain(subject, TEXTS[:1], targets="all", remove_top=1, methods="attcat"):
         record = result["attcat"]
         for removal in record.removals:
             left = [token for i, token in enumerate(record.tokens) if i not in removal.tokens]
@@ -118,7 +118,7 @@ def test_a_predicted_value_and_an_answer_agree_with_the_curve_of_words() -> None
     values = wt.Subject(model_of("bert", labels=1, problem_type="regression"), wordpiece())
     cases: list[tuple[wt.Subject, Sequence[Any]]] = [(values, TEXTS), (question_subject(), questions)]
     for subject, inputs in cases:
-        records = [result["attcat"] for result in wt.explain(subject, inputs, remove_top=2)]
+        records = [result["attcat"] for result in wt.explain(subject, inputs, ["attcat"], remove_top=2)]
         curves = wt.degrade(subject, records, grid="all", level="word")
         assert any(record.removals for record in records)
         for record, curve in zip(records, curves, strict=True):

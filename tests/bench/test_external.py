@@ -157,7 +157,7 @@ def test_a_pair_with_spans_must_say_of_which_text(subject_of: SubjectOf, lines: 
 
 def test_scores_of_another_class_are_refused(subject_of: SubjectOf, lines: Path) -> None:
     subject = subject_of("bert")
-    own = wt.explain(subject, [TEXT])[0]["attcat"]
+    own = wt.explain(subject, [TEXT], methods="attcat")[0]["attcat"]
     wrong = next(label for label in subject.labels if label != own.label)
     row = {"text": TEXT, "method": "shap", "tokens": own.tokens, "scores": own.scores}
     rows = [{**row, "label": own.label}, {**row, "method": "lime", "label": wrong}]

@@ -64,7 +64,7 @@ def test_rows_of_a_file_and_a_library_of_questions(
     build = ("references", "build", str(file), "--model", answers, "--out", str(folder), "-o", "min_tokens=1")
     assert run(capsys, *build)[0] == 0
     words = ("--file", str(file), "--model", answers, "--references", str(folder), "--format", "jsonl")
-    code, out, err = run(capsys, "explain", *words)
+    code, out, err = run(capsys, "explain", *words, "--method", "contrast-cat,attcat")
     assert (code, err) == (0, "")
     assert [json.loads(line)["method"] for line in out.splitlines()] == ["contrast-cat", "attcat"] * 2
 

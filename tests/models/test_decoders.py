@@ -178,6 +178,6 @@ def test_a_padding_token_of_minus_one_is_none() -> None:
     subject = wt.Subject(model, tokenizer)
     assert subject.batches_of_one
     texts = ["It is very slow.", "The film was slow, but the music was touching."]
-    assert [r["attcat"].scores for r in wt.explain(subject, texts)] == [
-        wt.explain(subject, [text])[0]["attcat"].scores for text in texts
+    assert [r["attcat"].scores for r in wt.explain(subject, texts, methods="attcat")] == [
+        wt.explain(subject, [text], methods="attcat")[0]["attcat"].scores for text in texts
     ]

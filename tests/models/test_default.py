@@ -12,11 +12,11 @@ import whichtoken as wt
 from whichtoken.models.loading import DEFAULT, load_default
 
 DECISIVE = {
-    "It is very slow.": ("negative", "slow"),
-    "rare birds has more than enough charm to make it memorable.": ("positive", "charm"),
+    "It is very slow.": ("negative", {"slow"}),
+    "rare birds has more than enough charm to make it memorable.": ("positive", {"charm", "enough", "memorable"}),
     "i really didn't like this movie. some of the actors were good, but overall the movie was boring.": (
         "negative",
-        "boring",
+        {"boring"},
     ),
 }
 
@@ -36,11 +36,11 @@ def test_it_is_a_stock_classifier_in_float32_with_its_references(subject: wt.Sub
 
 
 @pytest.mark.parametrize("text", DECISIVE)
-def test_the_word_that_decides_is_on_top(text: str, subject: wt.Subject) -> None:
-    label, word = DECISIVE[text]
+def test_a_word_that_decides_is_on_top(text: str, subject: wt.Subject) -> None:
+    label, words = DECISIVE[text]
     found = wt.explain(subject, [text], ["contrast-cat"])[0]["contrast-cat"]
     assert found.label == label
-    assert max(found.words(), key=lambda w: w.score).text == word
+    assert max(found.words(), key=lambda w: w.score).text in words
 
 
 def test_the_references_satisfy_the_papers_rule_and_hold_no_texts(subject: wt.Subject) -> None:
@@ -58,13 +58,14 @@ def test_its_heads_are_those_that_the_card_names(subject: wt.Subject) -> None:
     assert mask is not None
     assert mask.statistics is not None
     assert (mask.n_layers, mask.n_heads, mask.origin) == (6, 12, "measured")
-    assert (mask.n_syntactic, mask.n_positional) == (3, 1)
+    assert (mask.n_syntactic, mask.n_positional) == (3, 2)
     card = (DEFAULT / "README.md").read_text(encoding="utf-8")
     assert f"{mask.n_syntactic} syntactic and {mask.n_positional} positional of 72 heads" in card
     assert "CC BY-SA 4.0" in card
     assert {(reason.layer, reason.head, reason.what) for reason in mask.reasons()} == {
         (0, 2, "position -1"),
         (1, 4, "nsubj"),
+        (1, 8, "position +1"),
         (2, 0, "obj"),
         (2, 8, "nsubj"),
     }
@@ -81,7 +82,7 @@ def test_it_fits_its_library_wherever_it_is_installed(tmp_path: Path, subject: w
 def test_the_card_says_what_was_measured() -> None:
     card = (DEFAULT / "README.md").read_text(encoding="utf-8")
     measured = json.loads((DEFAULT / "training.json").read_text(encoding="utf-8"))["stored in float16"]
-    assert min(measured["dev"]["accuracy"], measured["test"]["accuracy"]) > 0.88
+    assert min(measured["dev"]["accuracy"], measured["test"]["accuracy"]) > 0.9
     for part in ("dev", "test", "train"):
         assert f"| {part} | {measured[part]['texts']:,} | {measured[part]['accuracy']:.3f} |" in card
     assert (DEFAULT / "model.safetensors").stat().st_size < 50e6

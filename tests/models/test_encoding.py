@@ -66,7 +66,7 @@ def test_a_tokenizer_that_cuts_at_the_start_is_followed(subject_of: SubjectOf) -
     subject = subject_of("bert")
     subject.tokenizer.truncation_side = "left"
     try:
-        result = wt.explain(subject, [LONG])[0]["attcat"]
+        result = wt.explain(subject, [LONG], methods="attcat")[0]["attcat"]
     finally:
         subject.tokenizer.truncation_side = "right"
     assert result.words()[-1].span == (len(LONG.strip()) - 1, len(LONG.strip()))
@@ -75,7 +75,7 @@ def test_a_tokenizer_that_cuts_at_the_start_is_followed(subject_of: SubjectOf) -
 def test_truncation_says_how_much_was_cut(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
     whole = len(subject.encode([(LONG,)])[0].ids)
-    result = wt.explain(subject, [LONG, "short"])
+    result = wt.explain(subject, [LONG, "short"], methods="attcat")
     assert result[0]["attcat"].n_cut == whole - MAX_TOKENS
     assert result[1]["attcat"].n_cut == 0
     assert result[0]["attcat"].words()[0].text == "The"
@@ -134,11 +134,11 @@ def test_a_text_in_windows_has_one_prediction() -> None:
 
 
 def test_windows_of_a_pair_run_over_the_longer_text(subject_of: SubjectOf) -> None:
-    result = wt.explain(subject_of("bert"), [("It is slow.", LONG)], long="window")[0]["attcat"]
+    result = wt.explain(subject_of("bert"), [("It is slow.", LONG)], long="window", methods="attcat")[0]["attcat"]
     assert result.n_windows > 1
     assert [word.text for word in result.words() if word.sequence == 0] == ["It", "is", "slow", "."]
     with pytest.raises(BadInput, match="leaves no room; use long='truncate'"):
-        wt.explain(subject_of("bert"), [(LONG, LONG)], long="window")
+        wt.explain(subject_of("bert"), [(LONG, LONG)], long="window", methods="attcat")
 
 
 def test_a_text_of_a_million_characters(subject_of: SubjectOf) -> None:
@@ -191,7 +191,7 @@ def test_a_tokenizer_is_copied_with_added_tokens(split: bool, shared: bool, monk
 
 
 def test_special_tokens_typed_by_the_user_are_content(subject_of: SubjectOf) -> None:
-    result = wt.explain(subject_of("bert"), ["slow [SEP] film"])[0]["attcat"]
+    result = wt.explain(subject_of("bert"), ["slow [SEP] film"], methods="attcat")[0]["attcat"]
     assert [word.text for word in result.words()] == ["slow", "[SEP]", "film"]
 
 
@@ -210,7 +210,7 @@ def test_the_tokenizers_own_settings_are_restored(subject_of: SubjectOf) -> None
     before = backend.truncation, backend.padding
     assert None not in before
     try:
-        assert wt.explain(subject, [LONG])[0]["attcat"].n_cut > 0
+        assert wt.explain(subject, [LONG], methods="attcat")[0]["attcat"].n_cut > 0
         assert (backend.truncation, backend.padding) == before
     finally:
         backend.no_truncation()

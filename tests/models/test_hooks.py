@@ -84,9 +84,9 @@ def test_a_hook_that_is_always_called_sees_a_pass_that_fails() -> None:
 
 def test_a_hook_that_changes_the_model_is_part_of_what_is_explained() -> None:
     subject = subject_for()
-    plain = wt.explain(subject, TEXT)[0]["attcat"]
+    plain = wt.explain(subject, TEXT, methods="attcat")[0]["attcat"]
     with subject.model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: output * 2):
-        changed = wt.explain(subject, TEXT)[0]["attcat"]
+        changed = wt.explain(subject, TEXT, methods="attcat")[0]["attcat"]
         with torch.no_grad():
             logits = subject.model(**subject.tokenizer(TEXT, return_tensors="pt")).logits
     assert changed.scores != plain.scores

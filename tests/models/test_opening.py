@@ -43,7 +43,7 @@ def open_all(folder: Path) -> dict[str, Any]:
 
 
 def test_all_forms_of_a_subject_give_the_same_scores(folder: Path) -> None:
-    found = {name: wt.explain(given, TEXT)[0]["attcat"] for name, given in open_all(folder).items()}
+    found = {name: wt.explain(given, TEXT, methods="attcat")[0]["attcat"] for name, given in open_all(folder).items()}
     assert len({record.scores for record in found.values()}) == 1
     assert len({record.revision for record in found.values()}) == 1
 
@@ -98,7 +98,7 @@ def test_a_model_that_answers_questions() -> None:
     question, context = "is it slow?", "the film is slow"
     (found,) = wt.explain(given, question=question, context=context)
     (as_pair,) = wt.explain(given, (question, context))  # here a tuple of two texts can only be a pair
-    assert found["attcat"].scores == as_pair["attcat"].scores
+    assert found["gae"].scores == as_pair["gae"].scores
     with pytest.raises(BadInput, match=r"input 0 is one text; .* give \(question, context\)"):
         wt.explain(given, question)
 
@@ -177,9 +177,12 @@ def test_a_model_in_training_mode_is_refused() -> None:
 
 def test_one_text_is_a_list_of_one(subject_of: SubjectOf) -> None:
     subject = subject_of("bert")
-    assert len(wt.explain(subject, TEXT)) == 1
-    assert wt.explain(subject, TEXT)[0]["attcat"].scores == wt.explain(subject, [TEXT])[0]["attcat"].scores
-    assert len(list(wt.explain_each(subject, TEXT))) == 1
+    assert len(wt.explain(subject, TEXT, methods="attcat")) == 1
+    assert (
+        wt.explain(subject, TEXT, methods="attcat")[0]["attcat"].scores
+        == wt.explain(subject, [TEXT], methods="attcat")[0]["attcat"].scores
+    )
+    assert len(list(wt.explain_each(subject, TEXT, methods="attcat"))) == 1
 
 
 def test_a_tuple_of_two_texts_is_not_guessed(subject_of: SubjectOf) -> None:

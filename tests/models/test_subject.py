@@ -69,7 +69,7 @@ def test_the_longest_input_that_fits_works(kind: str, subject_of: SubjectOf) -> 
 def test_a_lower_limit_can_be_set_and_a_higher_one_not() -> None:
     model, tokenizer = model_of("bert"), wordpiece()
     subject = wt.Subject(model, tokenizer, max_tokens=6)
-    assert len(wt.explain(subject, ["slow film " * 60])[0]["attcat"].tokens) == 6
+    assert len(wt.explain(subject, ["slow film " * 60], methods="attcat")[0]["attcat"].tokens) == 6
     with pytest.raises(BadSetting, match=f"1 to {MAX_TOKENS}, the model's own limit"):
         wt.Subject(model, tokenizer, max_tokens=MAX_TOKENS + 1)
 
@@ -183,5 +183,7 @@ def test_a_decoder_without_a_padding_token_is_read_one_text_at_a_time() -> None:
     padless = wt.Subject(model_of("gpt2", pad_token_id=None), tokenizer)
     padded = wt.Subject(model_of("gpt2"), tokenizer)
     texts = ["It is very slow.", "The actors were wonderful.", "dull"]
-    for one, other in zip(wt.explain(padless, texts), wt.explain(padded, texts), strict=True):
+    for one, other in zip(
+        wt.explain(padless, texts, methods="attcat"), wt.explain(padded, texts, methods="attcat"), strict=True
+    ):
         assert one["attcat"].scores == pytest.approx(other["attcat"].scores, rel=1e-9)

@@ -97,10 +97,10 @@ def test_weights_are_shared_and_updates_in_place_are_seen() -> None:
 
 def test_the_next_call_sees_weights_that_were_replaced() -> None:
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
-    before = wt.explain(subject, SENTENCES)[0]["attcat"]
+    before = wt.explain(subject, SENTENCES, methods="attcat")[0]["attcat"]
     other = {name: tensor * 1.1 for name, tensor in subject.model.state_dict().items()}
     subject.model.load_state_dict(other, assign=True)
-    after = wt.explain(subject, SENTENCES)[0]["attcat"]
+    after = wt.explain(subject, SENTENCES, methods="attcat")[0]["attcat"]
     assert after.revision != before.revision
     assert after.scores != before.scores
 
@@ -118,7 +118,10 @@ def test_tied_weights_give_the_scores_of_equal_ones_and_take_no_memory() -> None
     for subject, share in ((tied, lambda weight: weight), (equal, lambda weight: torch.nn.Parameter(weight.clone()))):
         first, second = (subject.model.bert.encoder.layer[i].output.dense for i in (0, 1))
         second.weight = share(first.weight)
-    assert wt.explain(tied, SENTENCES)[0]["attcat"].scores == wt.explain(equal, SENTENCES)[0]["attcat"].scores
+    assert (
+        wt.explain(tied, SENTENCES, methods="attcat")[0]["attcat"].scores
+        == wt.explain(equal, SENTENCES, methods="attcat")[0]["attcat"].scores
+    )
     assert memory_of(tied.with_twin().model) == memory_of(tied.model)
     assert len(memory_of(tied.model)) == len(memory_of(equal.model)) - 1
 
@@ -181,10 +184,12 @@ def test_weights_may_be_replaced_while_they_are_copied() -> None:
 
 def test_results_follow_a_change_of_the_dtype() -> None:
     subject = wt.Subject(model_of("bert").float(), KINDS["bert"].tokenizer())
-    single = wt.explain(subject, SENTENCES)[0]["attcat"]
+    single = wt.explain(subject, SENTENCES, methods="attcat")[0]["attcat"]
     subject.model.to(torch.float64)
-    double = wt.explain(subject, SENTENCES)[0]["attcat"]
-    fresh = wt.explain(wt.Subject(model_of("bert").float().double(), KINDS["bert"].tokenizer()), SENTENCES)[0]["attcat"]
+    double = wt.explain(subject, SENTENCES, methods="attcat")[0]["attcat"]
+    fresh = wt.explain(
+        wt.Subject(model_of("bert").float().double(), KINDS["bert"].tokenizer()), SENTENCES, methods="attcat"
+    )[0]["attcat"]
     assert double.scores == fresh.scores
     assert double.scores != single.scores
     assert double.scores == pytest.approx(single.scores, rel=1e-3, abs=1e-6)
@@ -214,12 +219,12 @@ def test_results_follow_the_active_adapter() -> None:
     results = {}
     for name in ("first", "second"):
         attention.query.active_adapter = name
-        results[name] = wt.explain(subject, SENTENCES)
+        results[name] = wt.explain(subject, SENTENCES, methods="attcat")
         merged = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
         with torch.no_grad():
             update = attention.query.up[name] @ attention.query.down[name]
             merged.model.bert.encoder.layer[1].attention.self.query.weight += update
-        expected = wt.explain(merged, SENTENCES)[0]["attcat"]
+        expected = wt.explain(merged, SENTENCES, methods="attcat")[0]["attcat"]
         assert results[name][0]["attcat"].scores == pytest.approx(expected.scores, rel=1e-9)
     assert results["first"][0]["attcat"].revision != results["second"][0]["attcat"].revision
 
@@ -227,8 +232,8 @@ def test_results_follow_the_active_adapter() -> None:
         attention.query.active_adapter = "first"
 
     with subject.model.bert.embeddings.register_forward_hook(switch):
-        assert wt.explain(subject, SENTENCES) == results["second"]
-    assert wt.explain(subject, SENTENCES) == results["first"]
+        assert wt.explain(subject, SENTENCES, methods="attcat") == results["second"]
+    assert wt.explain(subject, SENTENCES, methods="attcat") == results["first"]
 
 
 def test_a_model_that_was_made_in_inference_mode_can_be_explained() -> None:

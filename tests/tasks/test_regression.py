@@ -178,8 +178,8 @@ def test_an_image_model_with_one_output_predicts_a_value() -> None:
 def test_one_of_several_outputs_has_to_be_chosen() -> None:
     message = "target=None is not allowed; it must be one output of two, which predicts 2 values: 0 valence, 1 arousal"
     with pytest.raises(BadSetting, match=message):
-        wt.explain(two_outputs(), [TEXT])
-    record = wt.explain(two_outputs(), [TEXT], target="arousal")[0]["attcat"]
+        wt.explain(two_outputs(), [TEXT], methods="attcat")
+    record = wt.explain(two_outputs(), [TEXT], target="arousal", methods="attcat")[0]["attcat"]
     assert (record.label, record.target) == ("arousal", wt.Class(1))
     ids = wordpiece()(TEXT)["input_ids"]
     assert record.value == pytest.approx(value(ids, 1, two_outputs()), rel=1e-9)
@@ -217,8 +217,8 @@ def test_a_single_logit_is_a_probability_unless_the_configuration_or_the_caller_
 
 def test_the_record_says_which_reading_it_has() -> None:
     plain = subject(problem_type=None)
-    probable = wt.explain(plain, [TEXT])[0]["attcat"]
-    valued = wt.explain(replace(plain, reading="value"), [TEXT])[0]["attcat"]
+    probable = wt.explain(plain, [TEXT], methods="attcat")[0]["attcat"]
+    valued = wt.explain(replace(plain, reading="value"), [TEXT], methods="attcat")[0]["attcat"]
     assert (probable.value, valued.probability) == (None, None)
     assert valued.value is not None
     assert probable.probability == pytest.approx(float(torch.tensor(valued.value).sigmoid()))
@@ -240,8 +240,8 @@ def test_other_readings_are_refused() -> None:
 def test_load_takes_a_reading(tmp_path: Path) -> None:
     subject(problem_type=None).model.save_pretrained(tmp_path)
     wordpiece().save_pretrained(tmp_path)
-    assert wt.explain(wt.load(tmp_path), [TEXT])[0]["attcat"].value is None
-    assert wt.explain(wt.load(tmp_path, reading="value"), [TEXT])[0]["attcat"].value is not None
+    assert wt.explain(wt.load(tmp_path), [TEXT], methods="attcat")[0]["attcat"].value is None
+    assert wt.explain(wt.load(tmp_path, reading="value"), [TEXT], methods="attcat")[0]["attcat"].value is not None
     with pytest.raises(BadSetting, match="only a single output"):
         wt.load(reading="value")
 
@@ -253,7 +253,7 @@ def test_records_of_values_survive_json_and_others_are_written_as_before() -> No
     assert wt.Curve.from_json(curve.to_json()) == curve
     assert json.loads(record.to_json())["probability"] is None
     assert json.loads(curve.to_json())["probability"] == []
-    plain = wt.explain(subject(problem_type=None), [TEXT])[0]["attcat"]
+    plain = wt.explain(subject(problem_type=None), [TEXT], methods="attcat")[0]["attcat"]
     (falling,) = wt.degrade(subject(problem_type=None), [plain])
     for written in (plain.to_json(), falling.to_json()):
         assert "value" not in json.loads(written)

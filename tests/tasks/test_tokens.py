@@ -118,8 +118,8 @@ def test_an_entitys_probability_is_that_of_all_its_labels() -> None:
 
 def test_a_text_without_entities_has_no_result() -> None:
     outside = subject_for(labels=("O",))
-    assert wt.explain(outside, [TEXT, "it is slow"]) == []
-    assert wt.explain(outside, ["it is slow"], token="slow")[0]["attcat"].label == "slow: O"
+    assert wt.explain(outside, [TEXT, "it is slow"], methods="attcat") == []
+    assert wt.explain(outside, ["it is slow"], token="slow", methods="attcat")[0]["attcat"].label == "slow: O"
 
 
 # Which word
@@ -198,8 +198,8 @@ def test_a_wrong_call_says_what_is_allowed(arguments: Any, error: type[Exception
 def test_labels_without_an_outside_need_a_word() -> None:
     subject = subject_for(labels=POS)
     with pytest.raises(UsageError, match=r"bert gives every word a label and has no label 'O'.*choose a word: token="):
-        wt.explain(subject, [TEXT])
-    assert wt.explain(subject, [TEXT], token="music")[0]["attcat"].label.split(": ")[1] in POS
+        wt.explain(subject, [TEXT], methods="attcat")
+    assert wt.explain(subject, [TEXT], token="music", methods="attcat")[0]["attcat"].label.split(": ")[1] in POS
 
 
 def test_other_models_take_no_word() -> None:
@@ -401,9 +401,9 @@ def test_a_record_survives_json_and_a_damaged_one_is_refused() -> None:
 def test_a_record_of_another_task_is_refused() -> None:
     (answer,) = wt.explain(question_subject(), question="Is it slow?", context="It is.")
     with pytest.raises(UsageError, match="these attributions explain a model other than"):
-        wt.degrade(subject_for(), [answer["attcat"]])
+        wt.degrade(subject_for(), [answer["gae"]])
     with pytest.raises(UsageError, match="does not explain the label of a word, but bert does"):
-        task_for(subject_for()).reopen(answer["attcat"])
+        task_for(subject_for()).reopen(answer["gae"])
 
 
 def test_pictures_show_the_word_and_its_label() -> None:

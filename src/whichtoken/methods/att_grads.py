@@ -1,8 +1,9 @@
 """Att-grads: the gradient of the target with respect to attention, averaged over blocks, heads and one axis.
 
 A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; implemented as Grad-SAM
-without attention and without clamping: 1/(L H T) sum_lhj grad A_l[h, i, j]. See `grad_sam` for `axis`; indexed by the
-query (preset `paper`) it reproduces the table's pattern (poor under MoRF removal, good under LeRF).
+without attention and without clamping: 1/(L H T) sum_lhi grad A_l[h, i, j], indexed by the key j. See `grad_sam` for
+`axis`; indexed by the query (preset `paper`) it reproduces the table's pattern (poor under MoRF removal, good under
+LeRF).
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class AttGrads(Method):
-    axis: Axis = "readout"
+    axis: Axis = "key"
     mask_special: bool = False
 
     @property

@@ -1,7 +1,8 @@
 """Att x Att-grads: attention times its gradient, averaged over blocks, heads and one axis.
 
 A baseline of Contrast-CAT's Table 1 (Han et al., UAI 2025) whose code was not published; implemented as Grad-SAM
-without clamping: 1/(L H T) sum_lhj (A_l * grad A_l)[h, i, j], signed. See `grad_sam` for `axis`.
+without clamping: 1/(L H T) sum_lhi (A_l * grad A_l)[h, i, j], signed, indexed by the key j. See `grad_sam` for `axis`;
+the table's pattern (poor under MoRF removal) needs the query (preset `paper`).
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class AttXAttGrads(Method):
-    axis: Axis = "readout"
+    axis: Axis = "key"
     mask_special: bool = False
 
     @property

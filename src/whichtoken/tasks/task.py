@@ -131,7 +131,7 @@ class Task(Protocol):
     keywords: ClassVar[tuple[str, ...]] = ("texts",)  # kinds of input that it reads: texts, question, images
     input_hint: ClassVar[str] = "texts, or pairs of texts"  # how to pass inputs, for messages
     # Used if no method is named: the most faithful of one pass in docs/results.md, without LRP because of its patents.
-    default_method: ClassVar[str] = "attcat"
+    default_method: ClassVar[str] = "att-x-att-grads"
     at_once: ClassVar[int] = 128  # inputs that are encoded and sorted by length together
     levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
     protocol: ClassVar[Mapping[str, Any]] = {}  # benchmark defaults that differ from the recommended protocol
