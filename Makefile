@@ -7,7 +7,7 @@ READY := .venv/ready
 
 demo: $(READY)          ## explain three reviews with the model that comes with whichtoken
 	$(BIN)/whichtoken explain \
-	  "It is very slow." \
+	  "The acting is not great, but the music saves it." \
 	  "rare birds has more than enough charm to make it memorable." \
 	  "i really didn't like this movie. some of the actors were good, but overall the movie was boring." \
 	  --method contrast-cat,attcat,gae,integrated-gradients,random

@@ -23,7 +23,7 @@ from whichtoken.render.terminal import print_each
 
 HERE = Path(__file__).parent / "pictures"
 TEXTS = [
-    "It is very slow.",
+    "The acting is not great, but the music saves it.",
     "rare birds has more than enough charm to make it memorable.",
     "i really didn't like this movie. some of the actors were good, but overall the movie was boring.",
 ]

@@ -142,7 +142,8 @@ class MaskAdded(torch.autograd.Function):
 
 @contextmanager
 def stabilised_as_theirs(model: Any, conserve: bool) -> Iterator[None]:
-    """With the divisions that we leave out, where their BERT has them. They change scores by less than 1e-6.
+    """With the divisions that we leave out, where their BERT has them. On the models here they change
+    scores by less than 1e-6, on real ones by more (benchmarks/stabilisers.py).
 
     Relevance takes them, gradients do not.
     """
