@@ -10,7 +10,8 @@ from tests.tiny import question_subject
 
 import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadSetting
-from whichtoken.records import Prediction, Removal, Source
+from whichtoken.records import Prediction, Source
+from whichtoken.trust import Removal
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = ["It is very slow.", "A rare, charming film."]

@@ -293,7 +293,15 @@ def score_batch(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
     logits = trace.logits
     check_logits(subject, batch, [piece.index for piece in pieces], logits)
     objective = choose(logits)
-    probe = ModelProbe(subject, batch, objective, cache=job.cache, library_of=library_of_texts)
+    probe = ModelProbe(
+        subject,
+        batch,
+        objective,
+        removals=job.task.removals(),
+        segments=[piece.segments for piece in pieces],
+        cache=job.cache,
+        library_of=library_of_texts,
+    )
     scored = _score_view(job, View(), trace, probe, _SharedPass(pieces, perf_counter() - start))
     for view in [view for view in job.passes if view != View()]:
         del trace  # so that two views are never in memory together
@@ -337,9 +345,17 @@ def _run_method(method: Method, trace: Trace, probe: ModelProbe, shared: _Shared
     seconds = (shared.seconds + perf_counter() - start) / len(rows)
     evaluations = 1 + len({rules for rules, _ in method.needs.relevance}) + (probe.cost.sequences - before) / len(rows)
     details: Sequence[Mapping[str, object]] = scores.details or [{}] * len(rows)
-    pixels = scores.pixels
+    pixels, confidence = scores.pixels, scores.confidence or [None] * len(rows)
     return [
-        Scored(tuple(row.tolist()), dict(detail), summands, seconds, evaluations, None if pixels is None else pixels[i])
+        Scored(
+            tuple(row.tolist()),
+            dict(detail),
+            summands,
+            seconds,
+            evaluations,
+            None if pixels is None else pixels[i],
+            confidence[i],
+        )
         for i, (row, detail, summands) in enumerate(zip(rows, details, by_layer, strict=True))
     ]
 

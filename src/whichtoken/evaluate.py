@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from whichtoken.core.perturb import Perturbation
+from whichtoken.core.perturb import Perturbation, Remainders
 from whichtoken.core.removal_steps import Steps, find_grid
-from whichtoken.core.rows import Row
 from whichtoken.errors import BadSetting, UsageError
 from whichtoken.metrics.bounds import WIDTH, Bounds, Sets, find_bounds
 from whichtoken.models import AnySubject, LogitCache, as_subject, return_freed_memory
@@ -104,28 +103,13 @@ class OpenInput:
 
     def keep(self, patterns: Patterns, how: Perturbation) -> list[float]:
         """Return the probability, or value, that remains under each pattern of kept elements."""
-        rows = _Remainders(self.opened.row, patterns, how)
+        rows = Remainders([self.opened.row] * len(patterns), list(patterns), how)
         index = torch.zeros(len(patterns), dtype=torch.long, device=self.cache.subject.device)
         objective = self.opened.objective.rows(index)
         if how.shortens:
             objective = objective.after_removal(torch.from_numpy(patterns).to(index.device))
         outputs: list[float] = self.cache.probability(rows, objective).tolist()
         return outputs
-
-
-@dataclass(frozen=True, eq=False)
-class _Remainders:
-    """What remains of a row under each pattern, made when it is read: each remainder of an image is a whole image."""
-
-    row: Row
-    patterns: Patterns
-    how: Perturbation
-
-    def __len__(self) -> int:
-        return len(self.patterns)
-
-    def __getitem__(self, place: int) -> Row:
-        return self.how(self.row, self.patterns[place])
 
 
 def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCache, item: Any = None) -> OpenInput:

@@ -23,6 +23,7 @@ from whichtoken.decode import check_plain, decode_record, parse_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.targets import Contrast, Target, TokenLabels
 from whichtoken.targets import Span as AnswerSpan
+from whichtoken.trust import Confidence, Removal
 from whichtoken.words import Span, Word, words_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ OPTIONAL = (  # fields that are written only if they differ from their default
     "source",
     "removals",
     "name",
+    "confidence",
 )
 PNG = b"\x89PNG\r\n\x1a\n"  # first bytes of a PNG file; 8 more bytes, width and height follow
 How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
@@ -72,14 +74,6 @@ class Source:
     id: str | None = None
     gold: str | None = None  # the gold label, under the model's name for it
     columns: Mapping[str, Any] = field(default_factory=dict)  # other columns that were kept
-
-
-@dataclass(frozen=True)
-class Removal:
-    """What remains of the output without some tokens."""
-
-    tokens: tuple[int, ...]  # positions in the record's tokens
-    output: float  # the probability, or the predicted value, of what is explained
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,6 +113,7 @@ class Attribution:
     # The name that the method was requested by, such as "attcat@repo", if it is not its own name.
     name: str = field(default="", compare=False)
     removals: tuple[Removal, ...] = ()  # if requested: without the strongest word, the two strongest, and so on
+    confidence: Confidence | None = None  # of methods that know how sure they are
 
     def __repr__(self) -> str:
         output = f"{self.probability:.1%}" if self.value is None else f"{self.value:.4g}"

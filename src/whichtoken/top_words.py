@@ -11,8 +11,9 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.rows import Row
 from whichtoken.errors import BadSetting
 from whichtoken.models import LogitCache
-from whichtoken.records import Attribution, Removal
+from whichtoken.records import Attribution
 from whichtoken.tasks import Opened, Task
+from whichtoken.trust import Removal
 
 LEVEL = "word"
 

@@ -15,7 +15,7 @@ from tests.render.test_pictures import CHROMIUM, _after_loading
 from tests.render.test_report import between, digest
 
 from whichtoken.errors import UsageError
-from whichtoken.records import Attribution, Prediction, Removal, Source
+from whichtoken.records import Attribution, Prediction, Source
 from whichtoken.render.html import json_data
 from whichtoken.render.palette import Colour, contrast
 from whichtoken.render.review import (
@@ -31,6 +31,7 @@ from whichtoken.render.review import (
 from whichtoken.render.rows import Look, group_results, visible
 from whichtoken.render.theme import PAGE_COLOURS, shade_rules
 from whichtoken.targets import Class, Span
+from whichtoken.trust import Removal
 
 LABELS = ("negative", "positive")
 

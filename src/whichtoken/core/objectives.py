@@ -11,6 +11,8 @@ from torch import Tensor
 
 from whichtoken.targets import Class, Contrast, Target
 
+SATURATED = 1e-6  # probabilities closer to 0 or 1 have no reliable log-odds in float32
+
 
 @runtime_checkable
 class Objective(Protocol):
@@ -42,6 +44,13 @@ class Objective(Protocol):
     def target(self, row: int) -> Target:
         """Return the target of a row as stored in records."""
         ...
+
+    def log_odds(self, read: Tensor) -> Float[Tensor, " batch"]:
+        """Return what is tracked on a scale on which the effects of parts roughly add up, in float64.
+
+        These are the log-odds of a probability, or the predicted value itself.
+        """
+        return self.probability(read.to(torch.float64)).logit(eps=SATURATED)
 
     def read(self, logits: Tensor) -> Tensor:
         """Return what `probability` needs of the logits: what the logit cache stores for a sequence."""
@@ -106,6 +115,14 @@ class ClassObjective(Objective):
         if self.against is not None:
             return self.scalar(read).sigmoid()
         return _pick_label(self.link.apply(read), self.toward)
+
+    def log_odds(self, read: Tensor) -> Float[Tensor, " batch"]:
+        """Return the log-odds from the logits, so that they are exact however certain the model is."""
+        wide = read.to(torch.float64)
+        if self.against is not None or self.link is not Link.SOFTMAX:
+            return self.scalar(wide)
+        others = wide.scatter(1, self.toward[:, None], -torch.inf).logsumexp(-1)
+        return self.scalar(wide) - others
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
         return self.pooled(batch)

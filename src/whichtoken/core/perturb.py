@@ -1,5 +1,6 @@
 """Removals: functions that take a row and which elements to keep, and return the row the model reads instead."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -9,7 +10,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from whichtoken.core.rows import Row
+from whichtoken.core.rows import Image, Row
 
 Pattern: TypeAlias = Bool[np.ndarray, " element"]  # True if kept: tokens, or an image's pixels row by row
 
@@ -73,3 +74,26 @@ class Fill:
 
     def _mean(self, pixels: Tensor) -> Tensor:
         return pixels.double().mean((1, 2)).to(pixels.dtype)
+
+
+def patch_pixels(image: Image, kept: Pattern) -> Pattern:
+    """Return the pattern of pixels for a pattern of tokens, of which the last are the image's patches."""
+    height, width = image.pixels.shape[1:]
+    rows, columns = image.grid
+    patches = kept[-rows * columns :].reshape(rows, columns)
+    return patches.repeat(height // rows, 0).repeat(width // columns, 1).ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class Remainders:
+    """What remains of each row under its pattern, made when it is read: every remainder of an image is an image."""
+
+    rows: Sequence[Row]
+    patterns: Sequence[Pattern]
+    how: Perturbation
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def __getitem__(self, place: int) -> Row:
+        return self.how(self.rows[place], self.patterns[place])

@@ -13,6 +13,9 @@ from whichtoken.errors import UndeclaredSite
 from whichtoken.heads.mask import HeadMask
 from whichtoken.lrp import RuleSet
 from whichtoken.references.library import ReferenceLibrary
+from whichtoken.trust import Confidence
+
+Level = Literal["token", "word", "sentence"]  # parts of a text; an image has patches, which are its tokens
 
 
 class Site(StrEnum):
@@ -47,6 +50,7 @@ class Ask(StrEnum):
 
     REFERENCES = "references"  # a reference library
     DELETIONS = "deletions"  # probabilities of shortened texts
+    ANSWERS = "answers"  # outputs of inputs with parts removed, in any way that the task offers
     PASSES = "passes"  # further passes, with gradients
     REMOVALS = "removals"  # probabilities of texts without some tokens, the others at their old positions
     HEADS = "heads"  # a head mask
@@ -160,6 +164,20 @@ class Probe(Protocol):
         """Like `keep`, but the remaining tokens stay at their old positions; the read-out token always remains."""
         ...
 
+    def units(self, level: Level) -> Int[Tensor, "batch token"]:
+        """Return which part of its input each token belongs to, counted from 0; -1 at tokens that cannot be removed."""
+        ...
+
+    def outputs(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> Float[Tensor, "batch n"]:
+        """Return the probability, or value, when all tokens that are not kept are removed; `how`: None is the task's
+        own way, else the name of a removal. Tokens that cannot be removed always remain.
+        """
+        ...
+
+    def log_odds(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> Float[Tensor, "batch n"]:
+        """Return the same as log-odds, in float64: a scale on which the effects of parts roughly add up."""
+        ...
+
     def heads(self, given: HeadMask | None) -> HeadMask:
         """Return a head mask that fits the model: the one given, or (None) the subject's own."""
         ...
@@ -182,12 +200,14 @@ class Scores:
     """What a method returns: raw signed scores, and details about each example.
 
     `layers`: the terms, if the scores are a sum over layers. `pixels`: scores finer than patches, if there are any.
+    `confidence`: of each example, if the method knows how sure it is.
     """
 
     tokens: Float[Tensor, "batch token"]
     details: tuple[Mapping[str, object], ...] = ()
     layers: Float[Tensor, "batch layer token"] | None = None
     pixels: Float[Tensor, "batch row column"] | None = None
+    confidence: tuple[Confidence | None, ...] = ()
 
 
 @runtime_checkable
@@ -204,8 +224,8 @@ class Method(Protocol):
 
     @property
     def tuned_on_deletion(self) -> bool:
-        """True if it uses the deletion curve, by which it may later be evaluated."""
-        return Ask.DELETIONS in self.needs.asks
+        """True if it uses outputs of inputs with parts removed, by which it may later be evaluated."""
+        return bool(self.needs.asks & {Ask.DELETIONS, Ask.ANSWERS})
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores: ...
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from whichtoken.core.rows import Row
+from whichtoken.core.rows import Image, Row
 from whichtoken.errors import BadInput
 from whichtoken.words import Span
 
@@ -185,10 +185,12 @@ def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device, dtype: torc
 
 
 def extract_row(batch: Batch, row: int) -> Row:
-    """Return one row without its padding; for an image, without its pixels."""
+    """Return one row without its padding."""
     real = batch.mask[row]
     ids, types, special = (values[row][real].tolist() for values in (batch.ids, batch.types, batch.special))
-    return Row(tuple(ids), tuple(types), tuple(special))
+    has_image = batch.pixels is not None and batch.grid is not None
+    image = Image(batch.pixels[row], batch.grid) if has_image else None  # type: ignore[arg-type, index]
+    return Row(tuple(ids), tuple(types), tuple(special), image)
 
 
 def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[list[int]]:

@@ -41,6 +41,10 @@ class LogitCache:
             return _widen(torch.empty(0, dtype=self.subject.model.dtype, device=self.subject.device))
         return objective.probability(torch.stack(self.read(rows, objective)))
 
+    def log_odds(self, rows: Rows, objective: Objective) -> Tensor:
+        """Return the log-odds, or the predicted value, of each row, in float64; there must be at least one row."""
+        return objective.log_odds(torch.stack(self.read(rows, objective)))
+
     def read(self, rows: Rows, objective: Objective) -> list[Tensor]:
         """Return what the objective reads from each row; half precision is widened, as too coarse for differences.
 

@@ -1,8 +1,8 @@
 """The `Probe` of a real model: further evaluations that a method may request for its batch after the pass."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.core.objectives import Objective, probability_of
-from whichtoken.core.perturb import Delete, Perturbation
+from whichtoken.core.perturb import Delete, Pattern, Perturbation, Remainders, patch_pixels
 from whichtoken.core.rows import Row
-from whichtoken.core.trace import Needs, Site, Trace, needs
+from whichtoken.core.trace import Level, Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.models.capture import capture
@@ -37,6 +37,8 @@ class ModelProbe:
     batch: Batch
     objective: Objective
     perturbation: Perturbation = field(default_factory=Delete)
+    removals: Mapping[str, Perturbation] = field(default_factory=dict)  # the task's, by name; the default is first
+    segments: Sequence[Callable[[Level], Sequence[int]] | None] = ()  # for each row, which part each token belongs to
     cache: LogitCache | None = None  # shared with other probes; None: the probe's own
     # Builds a library from a method's own texts.
     library_of: Callable[[Subject, Sequence[Any]], ReferenceLibrary] | None = None
@@ -70,6 +72,38 @@ class ModelProbe:
     def _repeat_objective(self, n: int) -> Objective:
         """Return the objective with each row repeated n times."""
         return self.objective.rows(torch.arange(len(self.batch.ids), device=self.batch.ids.device).repeat_interleave(n))
+
+    def units(self, level: Level) -> Int[Tensor, "batch token"]:
+        units = torch.full_like(self.batch.ids, -1)
+        removable = self.batch.mask & ~self.batch.special & ~self.objective.anchors(self.batch)
+        for row, length in enumerate(self.batch.mask.sum(-1).tolist()):
+            segment = self.segments[row] if self.segments else None
+            parts = torch.tensor(range(length) if segment is None else segment(level), device=units.device)
+            free = removable[row, :length] & (parts >= 0)
+            units[row, :length][free] = torch.unique(parts[free], return_inverse=True)[1]
+        return units
+
+    def outputs(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> Float[Tensor, "batch n"]:
+        return self._own_cache.probability(*self._without(kept, how)).view(kept.shape[:2])
+
+    def log_odds(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> Float[Tensor, "batch n"]:
+        return self._own_cache.log_odds(*self._without(kept, how)).view(kept.shape[:2])
+
+    def _without(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> tuple[Remainders, Objective]:
+        """Return what remains of each row under each pattern, and the objective to read from it."""
+        removal = next(iter(self.removals.values()), self.perturbation) if how is None else self.removals[how]
+        kept = kept | (self.batch.special | ~self.batch.mask | self.objective.anchors(self.batch))[:, None]
+        rows, patterns, n = list[Row](), list[Pattern](), kept.shape[1]
+        for row, of_row in enumerate(kept):
+            tokens = of_row[:, self.batch.mask[row]].cpu().numpy()
+            whole = extract_row(self.batch, row)
+            self.cost.sequences += len({pattern.tobytes() for pattern in tokens})
+            rows += [whole] * n
+            patterns += list(tokens if whole.image is None else map(partial(patch_pixels, whole.image), tokens))
+        objective = self._repeat_objective(n)
+        return Remainders(rows, patterns, removal), (
+            objective.after_removal(kept.flatten(0, 1)) if removal.shortens else objective
+        )
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Evaluate each distinct pattern once. Tokens are removed after the embeddings if only these encode positions,

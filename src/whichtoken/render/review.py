@@ -15,7 +15,7 @@ from typing import Any
 
 from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
-from whichtoken.records import Attribution, Removal
+from whichtoken.records import Attribution
 from whichtoken.render.html import environment, page, read_template
 from whichtoken.render.rows import (
     Level,
@@ -32,6 +32,7 @@ from whichtoken.render.rows import (
 )
 from whichtoken.render.theme import shade_rules
 from whichtoken.targets import Span
+from whichtoken.trust import Removal
 from whichtoken.words import word_groups
 
 LIMIT = 1000  # texts, with which the page is still fast

@@ -26,6 +26,7 @@ from whichtoken.records import Attribution
 from whichtoken.targets import Part, Predicted, Span, Target
 from whichtoken.tasks import texts
 from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, ScoredPiece, Task, Unit
+from whichtoken.trust import Confidence, merge_confidence
 
 CONTEXT = 1  # index of the context in (question, context)
 LONGEST_ANSWER = 30  # tokens
@@ -141,7 +142,7 @@ class QuestionAnswering(Task):
     def pieces(self, documents: Sequence[Document], target: Span | str, first: int) -> list[Piece]:
         answers = self._locate_answers(documents, target, first)
         return [
-            Piece(number, window_row(document, document.windows[answer.window]), (answer, side))
+            texts.make_piece(number, document, document.windows[answer.window], (answer, side))
             for number, (document, answer) in enumerate(zip(documents, answers, strict=True), first)
             for side in SIDES[answer.part]
         ]
@@ -172,6 +173,7 @@ class QuestionAnswering(Task):
             n_windows=1,
             details=details,
             layers=tuple(_sum_maps(terms) for terms in zip(*(part.layers for part in scored), strict=True)),
+            confidence=_sum_confidence([part.confidence for part in scored]),
             seconds=sum(part.seconds for part in scored),
             evaluations=sum(part.evaluations for part in scored) + len(document.windows),
             **texts.token_fields(document, window),
@@ -356,6 +358,12 @@ def _find_answer(
 
 def _sum_maps(maps: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(sum(values) for values in zip(*maps, strict=True))
+
+
+def _sum_confidence(parts: Sequence[Confidence | None]) -> Confidence | None:
+    known = [part for part in parts if part is not None]
+    low, high = (_sum_maps(bounds) for bounds in ([part.low for part in known], [part.high for part in known]))
+    return merge_confidence(known, low, high)
 
 
 def _text_between(document: Document, start: int, end: int) -> str:

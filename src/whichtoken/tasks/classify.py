@@ -12,7 +12,7 @@ from whichtoken.core.perturb import Perturbation
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.models import Document, LongTexts, Subject, batches, window_row
+from whichtoken.models import Document, LongTexts, Subject, batches
 from whichtoken.records import Attribution, Prediction, Reading
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, clean_gold, label_index, label_of
 from whichtoken.tasks import texts
@@ -27,6 +27,7 @@ from whichtoken.tasks.task import (
     Task,
     Unit,
 )
+from whichtoken.trust import Confidence, merge_confidence
 
 READOUTS = {
     "first": "the first token",
@@ -77,7 +78,7 @@ class Classification(Task):
 
     def pieces(self, documents: Sequence[Document], target: Any, first: int) -> list[Piece]:
         pieces = [
-            Piece(index, window_row(document, window), target)
+            texts.make_piece(index, document, window, target)
             for index, document in enumerate(documents, first)
             for window in document.windows
         ]
@@ -112,6 +113,7 @@ class Classification(Task):
             n_windows=len(parts),
             details=merged.details,
             layers=merged.layers,
+            confidence=merged.confidence,
             seconds=merged.seconds,
             evaluations=merged.evaluations,
             **output_fields(self.subject, parts),
@@ -294,9 +296,18 @@ def _merge_windows(document: Document, parts: Sequence[Scored]) -> Scored:
         scores=_average_windows(document, [part.scores for part in parts]),
         details={"windows": [part.details for part in parts]} if parts[0].details else {},
         layers=tuple(_average_windows(document, terms) for terms in zip(*(part.layers for part in parts), strict=True)),
+        confidence=_merge_confidence(document, [part.confidence for part in parts]),
         seconds=sum(part.seconds for part in parts),
         evaluations=sum(part.evaluations for part in parts),
     )
+
+
+def _merge_confidence(document: Document, parts: Sequence[Confidence | None]) -> Confidence | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    low, high = (_average_windows(document, bounds) for bounds in ([p.low for p in known], [p.high for p in known]))
+    return merge_confidence(known, low, high)
 
 
 def _average_windows(document: Document, parts: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -123,6 +123,7 @@ class ImageClassification(Task):
             n_windows=1,
             details=scored.details,
             layers=scored.layers,
+            confidence=scored.confidence,
             seconds=scored.seconds,
             evaluations=scored.evaluations,
             picture=replace(_picture(self.subject, document, image.grid), pixels=pixel_scores),

@@ -4,8 +4,8 @@ To add a task, write one file with a class that inherits from `Task` (or has its
 Other packages list the modules that register their tasks in the entry-point group `whichtoken.tasks`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -15,7 +15,7 @@ from torch import Tensor
 from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.rows import Row
-from whichtoken.core.trace import Ask, Method
+from whichtoken.core.trace import Ask, Level, Method
 from whichtoken.data.examples import Columns, ImageExample, TextExample, as_rows, parse_mapping
 from whichtoken.errors import (
     BadInput,
@@ -30,6 +30,7 @@ from whichtoken.models import LongTexts, Subject
 from whichtoken.models.quantised import FIX
 from whichtoken.records import Attribution, Reading
 from whichtoken.targets import Part, Target
+from whichtoken.trust import Confidence
 
 ENTRY_POINTS = "whichtoken.tasks"
 
@@ -45,6 +46,8 @@ class Piece:
     row: Row
     goal: Any = None  # what to explain about it, in the task's own form
     part: int = 0  # which of the input's records it belongs to
+    # Which part of the input each token belongs to, -1 at special tokens; None: each token is a part.
+    segments: Callable[[Level], Sequence[int]] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Scored:
     seconds: float
     evaluations: float
     pixels: Tensor | None = None  # scores of an image's pixels, if the method provides them: row column
+    confidence: Confidence | None = None
 
 
 @dataclass(frozen=True)

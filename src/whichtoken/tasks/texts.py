@@ -2,16 +2,18 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Delete, Perturbation, Replace
+from whichtoken.core.trace import Level
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.models import Document, LongTexts, Subject, window_row
 from whichtoken.models.architectures import Readout
 from whichtoken.records import Attribution
-from whichtoken.tasks.task import Opened, ScoredPiece, Unit
-from whichtoken.words import word_groups
+from whichtoken.tasks.task import Opened, Piece, ScoredPiece, Unit
+from whichtoken.words import sentence_groups, word_groups
 
 LEVELS = ("token", "word")
 
@@ -65,6 +67,27 @@ class Removals(Mapping[str, Perturbation]):
             )
 
 
+def make_piece(index: int, document: Document, window: Sequence[int], goal: Any = None, part: int = 0) -> Piece:
+    """Return the piece of one window of a document."""
+    return Piece(index, window_row(document, window), goal, part, partial(segment, document, window))
+
+
+def segment(document: Document, window: Sequence[int], level: Level) -> list[int]:
+    """Return which word, sentence or token each token of a window belongs to; -1 at special tokens."""
+    fields = token_fields(document, window)
+    texts, spans, sequences, word_ids = (fields[name] for name in ("texts", "spans", "sequences", "word_ids"))
+    groups: tuple[tuple[int, ...], ...] = tuple((i,) for i, sequence in enumerate(sequences) if sequence is not None)
+    if level == "word":
+        groups = word_groups(texts, spans, sequences, word_ids)
+    elif level == "sentence":
+        groups = sentence_groups(texts, spans, sequences)
+    parts = [-1] * len(window)
+    for number, group in enumerate(groups):
+        for position in group:
+            parts[position] = number
+    return parts
+
+
 def text_record(document: Document, part: ScoredPiece, key: str, label: str, origin: Mapping[str, Any]) -> Attribution:
     """Return the record of a document that was explained in one piece, its first window."""
     scored = part.scored[key]
@@ -77,6 +100,7 @@ def text_record(document: Document, part: ScoredPiece, key: str, label: str, ori
         n_windows=1,
         details=scored.details,
         layers=scored.layers,
+        confidence=scored.confidence,
         seconds=scored.seconds,
         evaluations=scored.evaluations,
         **token_fields(document, document.windows[0]),

@@ -134,7 +134,7 @@ class TokenClassification(Task):
             raise BadInput(f": no window of the text contains all of {found.text!r:.60}", index=number)
         window = document.windows[k]
         goal = Goal(found, k, tuple(window.index(token) for token in found.tokens), n_passes)
-        return Piece(number, window_row(document, window), goal, part)
+        return texts.make_piece(number, document, window, goal, part)
 
     def _requested(self, target: TokenLabels, document: Document, number: int) -> FoundWords:
         for token in target.tokens:
@@ -229,6 +229,7 @@ class TokenClassification(Task):
             n_windows=1,
             details={**several, **scored.details},
             layers=scored.layers,
+            confidence=scored.confidence,
             seconds=scored.seconds,
             evaluations=scored.evaluations + goal.n_passes,
             **texts.token_fields(document, window),
