@@ -288,9 +288,10 @@ def train(
 
     If only the last layer learns, what it reads is computed once.
     """
-    head = [*model.bert.pooler.parameters(), *model.classifier.parameters()]
+    pooler = getattr(model.base_model, "pooler", None)  # RoBERTa's is part of its classifier
+    head = [*(() if pooler is None else pooler.parameters()), *model.classifier.parameters()]
     known = {id(parameter) for parameter in head}
-    for parameter in model.bert.parameters():
+    for parameter in model.base_model.parameters():
         parameter.requires_grad_(not options.only_classifier)
     rest = [parameter for parameter in model.parameters() if id(parameter) not in known]
     groups = [{"params": rest, "lr": options.body_rate}, {"params": head, "lr": options.head_rate}]
@@ -337,7 +338,7 @@ def pool(model: Any, part: Encoded, chosen: Sequence[int]) -> Tensor:
     for first in tqdm(range(0, len(order), 256), desc="pooling", unit=" batches"):
         group = order[first : first + 256]
         ids, mask, _ = pad_batch(part, group)
-        pooled[group] = model.bert(input_ids=ids, attention_mask=mask).pooler_output
+        pooled[group] = model.base_model(input_ids=ids, attention_mask=mask).pooler_output
     return pooled
 
 

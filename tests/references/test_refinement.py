@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.probes import SilentProbe
 from torch import Tensor
 
 from whichtoken.core.trace import Trace
@@ -26,7 +27,7 @@ def trace_of(special: list[list[int]], lengths: list[int]) -> Trace:
 
 
 @dataclass
-class Additive:
+class Additive(SilentProbe):
     """p = 1 - the sum of what the deleted words are worth."""
 
     worth: Tensor
@@ -39,21 +40,6 @@ class Additive:
 
     def distinct(self, patterns: Tensor) -> Tensor:
         return torch.tensor([len({tuple(p.tolist()) for p in row}) for row in patterns])
-
-    def keep_in_place(self, patterns: Any) -> Any:
-        raise AssertionError
-
-    def heads(self, given: Any) -> Any:
-        raise AssertionError
-
-    def references(self, given: Any) -> Any:
-        raise AssertionError
-
-    def blank(self, filler: Any) -> Any:
-        raise AssertionError
-
-    def trace(self, embeddings: Any, needs: Any) -> Any:
-        raise AssertionError
 
 
 def run(maps: list[Any], worth: list[Any], how: Refinement | None = HOW, **options: Any) -> Any:

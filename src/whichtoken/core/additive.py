@@ -1,130 +1,163 @@
-"""Bayesian regression of a model's answers on the units that were removed. numpy only, one input at a time.
+"""Bayesian regression of a model's answers on the parts that were removed; numpy only, one input at a time.
 
-y = D w + noise: D says which units a question removed, y is how far the output dropped, w are the units' effects.
-The prior is w ~ N(0, t^2 C), C = I + k^2 m m', with m a single-pass map: effects scatter around a multiple of the map,
-and that multiple is learned (k = 0: the map is ignored). Noise has variance l t^2. t is integrated out; l and k are
-averaged over a grid, weighted by the evidence (Bishop, Pattern Recognition and Machine Learning, 2006, ch. 3).
+Model: y = D w + noise. D says which parts each question removed, y how far the output dropped; w are the effects of the
+parts. Prior: w ~ N(0, t² C), C = S + k² m m', with m a single-pass map: effects scatter around a multiple of the map,
+which is learned, too (k = 0: the map is ignored). S = I, or diagonal with entries (b + |m_i|)²: parts that matter in the
+map may have larger effects. The noise has variance l t². t is integrated out; k, l and S are averaged over grids,
+weighted by their evidence (Bishop, Pattern Recognition and Machine Learning, 2006, 3.3 to 3.5).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import erf, sqrt
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-NOISE = (1e-8, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # l: noise variance / prior variance
-LEANS = (0.0, 1.0, 10.0)  # k: how far effects may follow the prior map, in prior standard deviations
-WEAK = 1.0  # answers that the prior on t is worth
-FLOOR = 1e-4  # the effect size that this prior expects, in units of the output: an unaffected output has effects 0
+NOISES = np.array((1e-8, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0))  # l
+LEANS = (0.0, 1.0, 10.0)  # k
+BASE = 0.1  # b
+FLOOR = 1e-4  # smallest effect that counts, in units of the output; the prior of t is worth one answer of this size
+NEGLIGIBLE = 1e-6  # weight of a grid point that is left out
 
 
 @dataclass(frozen=True)
-class Component:
-    """The posterior for one noise level and one lean towards the prior map."""
+class Answers:
+    """The questions that were asked about an input, and what the model answered."""
 
-    weight: float
-    mean: Float[np.ndarray, " unit"]
-    spread: Float[np.ndarray, " unit"]  # standard deviation
-    residuals: Float[np.ndarray, " question"]  # leave-one-out: answer minus its prediction from the other answers
-    noise: float
-    lean: float
-    scale: float  # t
-    basis: "_Basis"
-
-
-@dataclass(frozen=True)
-class Effects:
-    """The posterior of the effects, averaged over noise levels and leans."""
-
-    mean: Float[np.ndarray, " unit"]
-    spread: Float[np.ndarray, " unit"]
-    additivity: float  # leave-one-out share of the variance of the answers that the effects predict; at most 1
-    components: tuple[Component, ...]
-
-    def draw(
-        self, normal: Float[np.ndarray, "draw unit"], shared: Float[np.ndarray, "draw more"]
-    ) -> Float[np.ndarray, "draw unit"]:
-        """Turn standard normal numbers into draws of the effects. `shared`: at least 2 + the number of questions."""
-        weights = np.cumsum([component.weight for component in self.components])
-        chosen = np.searchsorted(weights, _normal_cdf(shared[:, 0]) * weights[-1])
-        return np.stack([self._draw_one(int(c), z, s) for c, z, s in zip(chosen, normal, shared, strict=True)])
-
-    def _draw_one(self, chosen: int, normal: NDArray[np.float64], shared: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Draw from prior and noise, then correct the draw by what it gets wrong about the answers (Matheron)."""
-        component = self.components[min(chosen, len(self.components) - 1)]
-        basis, lean = component.basis, component.lean
-        from_prior = component.scale * (normal + lean * shared[1] * basis.prior)
-        noise = component.scale * np.sqrt(component.noise) * shared[2 : 2 + len(basis.answers)]
-        wrong = basis.answers - basis.removed @ from_prior - noise
-        return from_prior + basis.gain @ ((basis.vectors.T @ wrong) / (basis.values + component.noise))
+    removed: Bool[np.ndarray, "question part"]
+    drops: Float[np.ndarray, " question"]  # of the output
 
 
 @dataclass(frozen=True)
 class _Basis:
-    """The eigenvectors and eigenvalues of D C D', and C D' times the eigenvectors."""
+    """The questions under one prior: the thin singular value decomposition of D C^½, squared values."""
 
-    removed: Float[np.ndarray, "question unit"]
-    answers: Float[np.ndarray, " question"]
-    prior: Float[np.ndarray, " unit"]
-    values: Float[np.ndarray, " question"]
-    vectors: Float[np.ndarray, "question question"]
-    gain: Float[np.ndarray, "unit question"]
+    lean: float
+    shape: Float[np.ndarray, " part"]  # the square roots of S
+    prior: Float[np.ndarray, " part"]  # the map, divided by these
+    design: Float[np.ndarray, "question part"]  # the questions, times these
+    vectors: Float[np.ndarray, "question rank"]
+    values: Float[np.ndarray, " rank"]
+    gain: Float[np.ndarray, "part rank"]  # C D' times the vectors
+
+    def solve(self, answers: Float[np.ndarray, "question n"], noise: float) -> Float[np.ndarray, "part n"]:
+        """Return C D' (D C D' + l I)^-1 times the answers: the effects that they imply."""
+        seen: NDArray[np.float64] = self.gain @ ((self.vectors.T @ answers) / (self.values + noise)[:, None])
+        return seen
 
 
-def fit_effects(
-    removed: Bool[np.ndarray, "question unit"],
-    answers: Float[np.ndarray, " question"],
-    prior: Float[np.ndarray, " unit"],
-) -> Effects:
-    """Return the posterior. `answers`: how far the output dropped. `prior`: a map whose largest size is 1, or all 0."""
-    design = removed.astype(np.float64)
-    parts = [part for lean in (LEANS if prior.any() else (0.0,)) for part in _fit_lean(design, answers, prior, lean)]
-    evidence = np.array([log_evidence for log_evidence, _ in parts])
+@dataclass(frozen=True)
+class Component:
+    """The posterior at one point of the grids."""
+
+    basis: _Basis
+    noise: float
+    weight: float
+    scale: float  # t
+    mean: Float[np.ndarray, " part"]
+    variance: Float[np.ndarray, " part"]
+    residuals: Float[np.ndarray, " question"]  # drop minus its prediction from the other answers
+    multiple: float  # of the map
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The posterior of the effects."""
+
+    answers: Answers
+    components: tuple[Component, ...]
+    mean: Float[np.ndarray, " part"]
+    spread: Float[np.ndarray, " part"]  # standard deviation
+    prior_spread: Float[np.ndarray, " part"]  # the same before any answer, without what the map adds
+    multiple: float  # of the map that the effects scatter around
+    additivity: float | None  # leave-one-out share of the drops' variance that effects predict; None: no variance
+
+    def draw(
+        self, normal: Float[np.ndarray, "draw part"], shared: Float[np.ndarray, "draw number"]
+    ) -> Float[np.ndarray, "draw part"]:
+        """Turn standard normal numbers into draws. `shared` has at least two more columns than there are answers.
+
+        A draw from prior and noise is corrected by what it gets wrong about the answers (Matheron's rule).
+        """
+        draws, ends = np.empty_like(normal), np.cumsum([component.weight for component in self.components])
+        uniform = np.array([0.5 + 0.5 * erf(number / sqrt(2)) for number in shared[:, 0]])
+        chosen = np.searchsorted(ends, uniform * ends[-1]).clip(max=len(ends) - 1)
+        for number in np.unique(chosen):
+            rows, component = chosen == number, self.components[number]
+            basis = component.basis
+            guess = component.scale * (normal[rows] + basis.lean * shared[rows, 1:2] * basis.prior)
+            noise = component.scale * sqrt(component.noise) * shared[rows, 2 : 2 + len(self.answers.drops)]
+            wrong = self.answers.drops - guess @ basis.design.T - noise
+            draws[rows] = guess * basis.shape + basis.solve(wrong.T, component.noise).T
+        return draws
+
+
+def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> Effects:
+    """Return the posterior of the effects. `prior`: a map whose largest absolute value is 1, or zeros for none."""
+    even = np.ones(len(prior))
+    shapes = [even, BASE + np.abs(prior)] if prior.any() else [even]
+    bases = [_decompose(answers, prior, k, shape) for shape in shapes for k in (LEANS if prior.any() else LEANS[:1])]
+    weighted = [pair for basis in bases for pair in _fit(basis, answers.drops)]
+    evidence = np.array([log_evidence for log_evidence, _ in weighted])
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
-    kept = [
-        Component(float(weight), *fitted)
-        for weight, (_, fitted) in zip(weights, parts, strict=True)
-        if weight > 1e-6  # the others change nothing
-    ]
-    total = sum(component.weight for component in kept)
-    mean = sum(c.weight * c.mean for c in kept) / total
-    square = sum(c.weight * (c.spread**2 + (c.mean - mean) ** 2) for c in kept) / total
-    residuals = sum(c.weight * c.residuals for c in kept) / total
-    variance = float(np.var(answers))
-    additivity = 1 - float(np.mean(residuals**2)) / variance if variance > FLOOR**2 else 1.0
-    return Effects(mean, np.sqrt(square), additivity, tuple(kept))
+    chosen = [i for i in range(len(weights)) if weights[i] > NEGLIGIBLE]
+    weights = weights[chosen] / weights[chosen].sum()
+    components = tuple(replace(weighted[i][1], weight=w) for i, w in zip(chosen, weights.tolist(), strict=True))
+    mean, residuals = (
+        np.einsum("c,cp->p", weights, np.stack([getattr(component, name) for component in components]))
+        for name in ("mean", "residuals")
+    )
+    around = np.stack([component.variance + (component.mean - mean) ** 2 for component in components])
+    total = float(np.var(answers.drops))
+    return Effects(
+        answers,
+        components,
+        mean,
+        np.sqrt(weights @ around),
+        np.sqrt(sum(c.weight * (c.scale * c.basis.shape) ** 2 for c in components)),
+        sum(component.weight * component.multiple for component in components),
+        1 - float(np.mean(residuals**2)) / total if total > FLOOR**2 else None,
+    )
 
 
-def _fit_lean(
-    design: NDArray[np.float64], answers: NDArray[np.float64], prior: NDArray[np.float64], lean: float
-) -> list[tuple[float, tuple[object, ...]]]:
-    """Return log evidence and posterior for each noise level; none if the answers contradict the prior map."""
-    n, along = len(answers), design @ prior
-    values, vectors = np.linalg.eigh(design @ design.T + lean**2 * np.outer(along, along))
-    values = values.clip(min=0)
+def _decompose(
+    answers: Answers, prior: Float[np.ndarray, " part"], lean: float, shape: Float[np.ndarray, " part"]
+) -> _Basis:
+    """Decompose the smaller of the two products of the design with itself."""
+    design, prior = answers.removed * shape, prior / shape
+    along = design @ prior
+    features = np.concatenate([design, lean * along[:, None]], 1) if lean else design
+    if len(features) <= features.shape[1]:
+        values, vectors = np.linalg.eigh(features @ features.T)
+    else:
+        values, right = np.linalg.eigh(features.T @ features)
+        vectors = features @ right / np.sqrt(values.clip(min=np.finfo(float).tiny))
+    real = values > 1e-10 * max(values.max(), 1.0)
+    values, vectors = values[real], vectors[:, real]
     gain = (design.T + lean**2 * np.outer(prior, along)) @ vectors
-    basis = _Basis(design, answers, prior, values, vectors, gain)
-    seen = vectors.T @ answers
-    inverse = 1 / (values[:, None] + np.array(NOISE))  # question noise
-    misfit = seen**2 @ inverse + WEAK * FLOOR**2
-    evidence = 0.5 * np.log(inverse).sum(0) - (n + WEAK) / 2 * np.log(misfit)
-    duals = vectors @ (seen[:, None] * inverse)
-    means = gain @ (seen[:, None] * inverse)
-    own = 1 + lean**2 * prior**2
-    variances = (own[:, None] - gain**2 @ inverse).clip(min=0) * misfit / (n + WEAK)
-    residuals = duals / (vectors**2 @ inverse)
+    return _Basis(lean, shape, prior, design, vectors, values, gain * shape[:, None])
+
+
+def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> list[tuple[float, Component]]:
+    """Return log evidence and posterior at each noise level, except where the answers contradict the map."""
+    n, seen = len(drops), basis.vectors.T @ drops
+    outside = drops - basis.vectors @ seen  # what no effects can explain
+    inverse = 1 / (basis.values[:, None] + NOISES)  # rank noise
+    misfit = FLOOR**2 + seen**2 @ inverse + outside @ outside / NOISES
+    log_determinant = -np.log(inverse).sum(0) + (n - len(seen)) * np.log(NOISES)
+    evidence = -0.5 * log_determinant - (n + 1) / 2 * np.log(misfit)
+    duals = basis.vectors @ (seen[:, None] * inverse) + outside[:, None] / NOISES
+    own = basis.vectors**2 @ inverse + (1 - (basis.vectors**2).sum(1)).clip(min=0)[:, None] / NOISES
+    means = basis.gain @ (seen[:, None] * inverse)
+    scales = misfit / (n + 1)
+    before = basis.shape**2 * (1 + basis.lean**2 * basis.prior**2)
+    variances = (before[:, None] - basis.gain**2 @ inverse).clip(min=0) * scales
+    multiples = basis.lean**2 * ((basis.design @ basis.prior) @ duals)
+    residuals = duals / own
     fitted = []
-    for i, noise in enumerate(NOISE):
-        if lean and along @ duals[:, i] < 0:
-            continue
-        scale = float(np.sqrt(misfit[i] / (n + WEAK)))
-        part = (means[:, i], np.sqrt(variances[:, i]), residuals[:, i], noise, lean, scale, basis)
-        fitted.append((float(evidence[i]), part))
-    return fitted
-
-
-def _normal_cdf(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    from math import erf
-
-    return np.array([0.5 * (1 + erf(value / np.sqrt(2))) for value in values])
+    for i, noise in enumerate(NOISES.tolist()):
+        posterior = means[:, i], variances[:, i], residuals[:, i], float(multiples[i])
+        fitted.append((float(evidence[i]), Component(basis, noise, 1.0, sqrt(scales[i]), *posterior)))
+    return [pair for pair in fitted if pair[1].multiple >= 0]

@@ -1,0 +1,144 @@
+"""Choosing which parts of an input to remove next, from what earlier answers say. numpy only, one input at a time."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from whichtoken.core.additive import Answers, Effects, fit_effects
+
+MOST = 0.6  # share of the parts that a question removes at most
+FIRST_NOISE = 0.4  # of the first round, in units of the largest value of the prior map
+TRIES = 4  # candidates per question: a question that was asked before teaches nothing
+MANY = 64  # parts above which blocks are removed first
+
+Proposal = Literal["thompson", "both-ends", "prior", "uniform"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How questions are chosen."""
+
+    budget: int
+    per_round: int
+    proposal: Proposal
+    seed: int
+
+    @property
+    def n_rounds(self) -> int:
+        return -(-self.budget // self.per_round)
+
+
+@dataclass(frozen=True)
+class Search:
+    """One input: its parts, and what is known about their effects."""
+
+    sizes: Int[np.ndarray, " part"]  # in tokens
+    blocks: Int[np.ndarray, " part"]  # the sentence that a part belongs to
+    prior: Float[np.ndarray, " part"]  # a map whose largest absolute value is 1, or zeros
+    normal: Float[np.ndarray, "draw part"]  # standard normal numbers for all draws
+    within: Float[np.ndarray, " token"]  # how the map differs from its mean over the part, on the scale of `prior`
+    key: tuple[int, ...]  # seeds the numbers that are not about a single part
+    answers: Answers
+    effects: Effects | None = None
+    asked: frozenset[bytes] = frozenset()
+    n_rounds: int = 0
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.sizes)
+
+
+def start_search(
+    parts: Int[np.ndarray, " token"],
+    blocks: Int[np.ndarray, " token"],
+    scores: Float[np.ndarray, " token"],
+    ids: Int[np.ndarray, " token"],
+    plan: Plan,
+) -> Search:
+    """Prepare an input. `parts` and `blocks`: of each token, -1 where it cannot be removed; `scores`: the prior map."""
+    members = [np.flatnonzero(parts == part) for part in range(parts.max(initial=-1) + 1)]
+    prior = np.array([scores[tokens].sum() for tokens in members])
+    largest = np.abs(prior).max(initial=0)
+    sizes = np.array([len(tokens) for tokens in members], dtype=int)
+    within = np.where(parts >= 0, scores - (prior / sizes)[parts], 0) if members else np.zeros(len(parts))
+    n_draws = TRIES * plan.per_round * plan.n_rounds
+    words = [tuple(ids[tokens].tolist()) for tokens in members]
+    return Search(
+        sizes=sizes,
+        blocks=np.array([blocks[tokens[0]] for tokens in members], dtype=int),
+        prior=prior / largest if largest > 0 else prior,
+        within=within / largest if largest > 0 else np.zeros(len(parts)),
+        normal=_numbers_of_parts(words, plan.seed, n_draws),
+        key=(plan.seed, *sorted(token for word in words for token in word)),
+        answers=Answers(np.zeros((0, len(members)), dtype=bool), np.zeros(0)),
+    )
+
+
+def _numbers_of_parts(words: list[tuple[int, ...]], seed: int, n: int) -> Float[np.ndarray, "draw part"]:
+    """Return numbers that belong to a word and not to its place, so that permuting words permutes scores."""
+    seen, numbers = Counter[tuple[int, ...]](), np.empty((n, len(words)))
+    for place, word in enumerate(words):
+        numbers[:, place] = np.random.default_rng([seed, seen[word], *word]).standard_normal(n)
+        seen[word] += 1
+    return numbers
+
+
+def propose(search: Search, plan: Plan) -> Bool[np.ndarray, "question part"]:
+    """Return the next round of questions: which parts each removes. A short input may run out of new questions."""
+    left = min(plan.per_round, plan.budget - len(search.answers.drops)) if search.n_rounds < plan.n_rounds else 0
+    chosen: dict[bytes, Bool[np.ndarray, " part"]] = {}
+    for attempt in range(TRIES if search.n_parts and left > 0 else 0):
+        for removed in _candidates(search, plan, attempt):
+            if len(chosen) < left and removed.tobytes() not in search.asked:
+                chosen.setdefault(removed.tobytes(), removed)
+        if len(chosen) == left:
+            break
+    return np.array(list(chosen.values()), dtype=bool).reshape(len(chosen), search.n_parts)
+
+
+def _candidates(search: Search, plan: Plan, attempt: int) -> Bool[np.ndarray, "question part"]:
+    first = (search.n_rounds * TRIES + attempt) * plan.per_round
+    normal = search.normal[first : first + plan.per_round]
+    generator = np.random.default_rng([*search.key, search.n_rounds, attempt])
+    shared = generator.standard_normal((len(normal), 2 + len(search.answers.drops)))
+    how_many, which_end = generator.random(len(normal)), generator.random(len(normal))
+    if plan.proposal == "uniform":
+        drawn = normal
+    elif plan.proposal == "prior" or search.effects is None:
+        drawn = search.prior + FIRST_NOISE * normal
+    else:
+        drawn = search.effects.draw(normal, shared)
+    if plan.proposal == "both-ends":
+        drawn = np.where(which_end[:, None] < 0.5, drawn, -drawn)
+    groups = _groups(search, plan, attempt)
+    sizes = np.bincount(groups, search.sizes)
+    per_token = np.stack([np.bincount(groups, row) for row in drawn]) / sizes
+    counts = 1 + (how_many * max(1, int(MOST * len(sizes)))).astype(int)
+    ranks = np.argsort(np.argsort(-per_token, axis=1, kind="stable"), axis=1)
+    return (ranks < counts[:, None])[:, groups]
+
+
+def _groups(search: Search, plan: Plan, attempt: int) -> Int[np.ndarray, " part"]:
+    """Return what is removed together: blocks in the first half of a long input's questions, else single parts.
+
+    There may be fewer new questions about blocks than wanted; later attempts are about single parts.
+    """
+    blocks = np.unique(search.blocks, return_inverse=True)[1]
+    is_long = search.n_parts > MANY and blocks.max() > 0
+    coarse = is_long and 2 * len(search.answers.drops) < plan.budget and 2 * attempt < TRIES
+    return blocks if coarse else np.arange(search.n_parts)
+
+
+def learn(search: Search, removed: Bool[np.ndarray, "question part"], drops: Float[np.ndarray, " question"]) -> Search:
+    """Return what is known after a round of answers."""
+    answers = Answers(np.concatenate([search.answers.removed, removed]), np.concatenate([search.answers.drops, drops]))
+    return replace(
+        search,
+        answers=answers,
+        effects=fit_effects(answers, search.prior),
+        asked=search.asked | {row.tobytes() for row in removed},
+        n_rounds=search.n_rounds + 1,
+    )

@@ -1,0 +1,194 @@
+"""Posterior: the effect of each word on the log-odds, with an interval, from a few well-chosen removals. Signed.
+
+Effects add up on the log-odds scale, approximately: logit p(x) - logit p(x without S) = sum of w_i over S, plus noise.
+The prior of w is centred on a learned multiple of a single-pass map (`prior`); `core.additive` has the formulas. The
+model is asked in rounds: draw w from the posterior (Thompson sampling), remove the c highest words (c uniform, up to 60
+percent of them), evaluate, update. Scores are the posterior mean; with `budget` = 0, they are those of the prior.
+
+A long text has more words than questions. The first half of its questions remove whole sentences, the others words;
+words that the answers say little about are counted as not resolved. Related work: LIME (Ribeiro et al., 2016), Kernel
+SHAP (Lundberg & Lee, 2017), BayesLIME and BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024), which
+ask random questions and do not start from a map of the model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from whichtoken.core.questions import Plan, Proposal, Search, learn, propose, start_search
+from whichtoken.core.registry import parse, register
+from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace, needs
+from whichtoken.errors import BadSetting
+from whichtoken.trust import Confidence, Removal
+
+LEVEL, QUANTILE = 0.9, 1.6448536269514722  # of the credible intervals, and of a normal distribution for that level
+DRAWS = 400  # from which it is computed how sure the order is
+SETTLED = 0.95  # probability at which `stop` stops
+TOP = 3  # units that the final check removes
+UNRESOLVED = 0.9  # share of its prior standard deviation that a unit keeps if the answers say little about it
+
+
+@register("posterior", paper="ours")
+@dataclass(frozen=True)
+class Posterior(Method):
+    prior: str = "att-x-att-grads"  # a method, or "none"
+    budget: int = field(default=64, metadata={"least": 0})  # questions
+    units: Literal["word", "token"] = "word"
+    perturbation: str | None = None  # how units are removed: None is the task's own way; "mixed": deleted and masked
+    proposal: Proposal = "thompson"
+    per_round: int = field(default=8, metadata={"least": 1})
+    stop: int | None = field(default=None, metadata={"least": 1})  # stop when so many of the highest units are settled
+    seed: int = field(default=0, metadata={"least": 0})
+
+    def __post_init__(self) -> None:
+        if self._prior is not None and self._prior.tuned_on_deletion:
+            raise BadSetting("prior", self.prior, "'none', or a method that does not remove words itself")
+
+    @property
+    def _prior(self) -> Method | None:
+        return None if self.prior == "none" else parse(self.prior)
+
+    @property
+    def needs(self) -> Needs:
+        asked = needs(asks="answers" if self.budget else "")
+        return asked if self._prior is None else self._prior.needs | asked
+
+    def __call__(self, trace: Trace, probe: Probe) -> Scores:
+        prior = _scores_of(self._prior, trace, probe)
+        if self.budget == 0:
+            return prior
+        plan = Plan(self.budget, self.per_round, self.proposal, self.seed)
+        units, blocks = probe.units(self.units), probe.units("sentence")
+        rows = [values.cpu().numpy() for values in (units, blocks, prior.tokens.double(), trace.ids)]
+        searches = [start_search(*row, plan) for row in zip(*rows, strict=True)]
+        ask = _Asker(probe, units, trace.lengths.tolist(), self.perturbation)
+        while True:
+            rounds = [propose(s, plan) if not self._is_settled(s) else s.answers.removed[:0] for s in searches]
+            if not any(map(len, rounds)):
+                break
+            drops = ask.drops(rounds)
+            searches = [
+                learn(search, removed, of_row) if len(removed) else search
+                for search, removed, of_row in zip(searches, rounds, drops, strict=True)
+            ]
+        return _build_scores(searches, units, ask)
+
+    def _is_settled(self, search: Search) -> bool:
+        return self.stop is not None and search.effects is not None and _sure(search, self.stop) >= SETTLED
+
+
+def _scores_of(prior: Method | None, trace: Trace, probe: Probe) -> Scores:
+    if prior is None:
+        return Scores(torch.zeros_like(trace.readout))
+    return prior(trace.restrict(prior.needs), probe)
+
+
+@dataclass(frozen=True)
+class _Asker:
+    """Asks the model about a batch, one round of all inputs at a time."""
+
+    probe: Probe
+    units: Int[Tensor, "batch token"]
+    lengths: Sequence[int]
+    perturbation: str | None
+
+    def drops(self, rounds: Sequence[Bool[np.ndarray, "question unit"]]) -> list[Float[np.ndarray, " question"]]:
+        """Return how far the log-odds drop under each question of each input."""
+        longest = max(map(len, rounds))
+        kept = torch.stack([self._kept(row, removed, longest + 1) for row, removed in enumerate(rounds)])
+        if self.perturbation == "mixed":
+            odd = torch.arange(longest + 1) % 2 == 1
+            log_odds = torch.empty(kept.shape[:2], dtype=torch.float64)
+            for how, chosen in (("delete", ~odd), ("mask", odd)):
+                log_odds[:, chosen] = self.probe.log_odds(kept[:, chosen], how).cpu()
+        else:
+            log_odds = self.probe.log_odds(kept, self.perturbation).cpu()
+        lost = (log_odds[:, :1] - log_odds[:, 1:]).numpy()
+        return [of_row[: len(removed)] for of_row, removed in zip(lost, rounds, strict=True)]
+
+    def outputs(self, removed: Sequence[Bool[np.ndarray, " unit"]]) -> list[float]:
+        kept = torch.stack([self._kept(row, of_row[None], 2) for row, of_row in enumerate(removed)])
+        how = None if self.perturbation == "mixed" else self.perturbation
+        outputs: list[float] = self.probe.outputs(kept[:, 1:], how)[:, 0].tolist()
+        return outputs
+
+    def _kept(self, row: int, removed: Bool[np.ndarray, "question unit"], n: int) -> Bool[Tensor, "n token"]:
+        """Return the patterns of one input after one that keeps everything, filled up with more of these."""
+        units = self.units[row]
+        kept = torch.ones(n, len(units), dtype=torch.bool, device=units.device)
+        gone = torch.from_numpy(removed).to(units.device)
+        kept[1 : 1 + len(removed), units >= 0] = ~gone[:, units[units >= 0]]
+        return kept
+
+
+def _sure(search: Search, k: int) -> float:
+    """Return the probability that the k units with the highest scores have the highest effects."""
+    effects = search.effects
+    assert effects is not None, "there are answers"
+    if k >= search.n_parts:
+        return 1.0
+    generator = np.random.default_rng([*search.key, search.n_rounds])
+    draws = effects.draw(
+        generator.standard_normal((DRAWS, search.n_parts)),
+        generator.standard_normal((DRAWS, 2 + len(search.answers.drops))),
+    )
+    top = np.argsort(-effects.mean, kind="stable")[:k]
+    others = np.delete(draws, top, 1).max(1)
+    return float(np.mean(draws[:, top].min(1) > others))
+
+
+def _build_scores(searches: Sequence[Search], units: Int[Tensor, "batch token"], ask: _Asker) -> Scores:
+    tops = [_top(search) for search in searches]
+    outputs = ask.outputs(tops) if any(top.any() for top in tops) else [0.0] * len(tops)
+    tokens, confidence = torch.zeros(units.shape, dtype=torch.float64), list[Confidence | None]()
+    for row, (search, top, output) in enumerate(zip(searches, tops, outputs, strict=True)):
+        own = units[row, : ask.lengths[row]].cpu().numpy()
+        if search.effects is None:
+            confidence.append(None)
+            continue
+        tokens[row, : len(own)] = torch.from_numpy(_share(search.effects.mean, search, own))
+        removed = tuple(np.flatnonzero((own >= 0) & top[own]).tolist())
+        confidence.append(_confidence(search, own, Removal(removed, output) if removed else None))
+    return Scores(tokens.to(units.device), confidence=tuple(confidence))
+
+
+def _confidence(search: Search, units: Int[np.ndarray, " token"], check: Removal | None) -> Confidence:
+    effects = search.effects
+    assert effects is not None, "there are answers"
+    low, high = (
+        tuple(_share(effects.mean + sign * QUANTILE * effects.spread, search, units).tolist()) for sign in (-1, 1)
+    )
+    return Confidence(
+        low=low,
+        high=high,
+        level=LEVEL,
+        n_units=search.n_parts,
+        n_unresolved=int((effects.spread > UNRESOLVED * effects.prior_spread).sum()),
+        n_answers=len(search.answers.drops),
+        additivity=effects.additivity,
+        first=_sure(search, 1),
+        check=check,
+    )
+
+
+def _top(search: Search) -> Bool[np.ndarray, " unit"]:
+    """Return the highest units, at most three, that support what is explained."""
+    top = np.zeros(search.n_parts, dtype=bool)
+    if search.effects is not None:
+        mean = search.effects.mean
+        top[[unit for unit in np.argsort(-mean, kind="stable")[:TOP] if mean[unit] > 0]] = True
+    return top
+
+
+def _share(
+    values: Float[np.ndarray, " unit"], search: Search, units: Int[np.ndarray, " token"]
+) -> Float[np.ndarray, " token"]:
+    """Divide the values of units among their tokens: evenly, except for what the map says about tokens of one word."""
+    assert search.effects is not None, "there are answers"
+    even = (values / search.sizes)[units]
+    return np.where(units >= 0, even + search.effects.multiple * search.within[: len(units)], 0)

@@ -1,0 +1,237 @@
+"""Posterior: the regression by hand and slowly, and what the search must do on models whose effects are known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from tests.probes import SilentProbe
+from tests.tiny import KINDS, model_of
+from torch import Tensor
+
+import whichtoken as wt
+from whichtoken.core.additive import BASE, FLOOR, LEANS, NOISES, Answers, fit_effects
+from whichtoken.core.trace import Scores, Trace
+from whichtoken.errors import BadSetting
+from whichtoken.methods.posterior import Posterior
+
+WORDS = [11, 12, 13, 14, 15, 16, 17, 18]  # token ids
+WORTH = [2.0, -1.0, 0.5, 0.0, 0.3, 0.1, -0.2, 1.0]
+
+
+def trace_of(ids: list[int]) -> Trace:
+    """A text between two special tokens."""
+    row = torch.tensor([[1, *ids, 2]])
+    mask = torch.ones_like(row, dtype=torch.bool)
+    special = mask.clone()
+    special[:, 1:-1] = False
+    blank = torch.zeros(row.shape, dtype=torch.float64)
+    return Trace(row, mask, special, blank, blank[:, :2], blank[:, 0], torch.zeros(1, dtype=torch.long), {}, {})
+
+
+@dataclass
+class GlassBox(SilentProbe):
+    """A probe whose log-odds are a function of the words that remain, one token each."""
+
+    seen: Trace
+    log_odds_of: Callable[[NDArray[np.bool_]], float]  # of which words are removed
+    asked: list[tuple[bool, ...]] = field(default_factory=list)
+
+    def units(self, level: str) -> Tensor:
+        units = torch.full_like(self.seen.ids, -1)
+        units[:, 1:-1] = 0 if level == "sentence" else torch.arange(self.seen.ids.shape[1] - 2)
+        return units
+
+    def log_odds(self, kept: Tensor, how: str | None) -> Tensor:
+        removed = ~kept[:, :, 1:-1].numpy()
+        self.asked += [tuple(row.tolist()) for row in removed[0] if row.any()]
+        return torch.tensor([[self.log_odds_of(row) for row in of_text] for of_text in removed], dtype=torch.float64)
+
+    def outputs(self, kept: Tensor, how: str | None) -> Tensor:
+        return torch.sigmoid(self.log_odds(kept, how))
+
+
+def glass_box(worth: list[float] = WORTH, ids: list[int] = WORDS, noise: float = 0.0) -> GlassBox:
+    """Effects add up, except for noise that depends on the removed words alone."""
+
+    def log_odds(removed: NDArray[np.bool_]) -> float:
+        key = sorted(word for word, gone in zip(ids, removed, strict=True) if gone)
+        wobble = noise * np.random.default_rng([7, *key]).standard_normal() if key else 0.0
+        return 3.0 - float(removed @ np.array(worth)) + wobble
+
+    return GlassBox(trace_of(ids), log_odds)
+
+
+def explain(box: GlassBox, **settings: Any) -> Scores:
+    return Posterior(**{"prior": "none", **settings})(box.seen, box)
+
+
+def scores_of(box: GlassBox, **settings: Any) -> list[float]:
+    found: list[float] = explain(box, **settings).tokens[0, 1:-1].tolist()
+    return found
+
+
+def test_closed_form_of_three_words_by_hand() -> None:
+    """Each word was removed once, alone; y = (2, -1, 0). Without a map, D = C = I.
+
+    So w = y / (1 + l), variance t² l / (1 + l), t² = (FLOOR² + 5 / (1 + l)) / 4, and the evidence is
+    (1 + l)^(-3/2) (FLOOR² + 5 / (1 + l))^(-2), proportional to (1 + l)^(1/2): more noise fits unrelated answers better.
+    """
+    drops = np.array([2.0, -1.0, 0.0])
+    found = fit_effects(Answers(np.eye(3, dtype=bool), drops), np.zeros(3))
+    weights = np.sqrt(1 + NOISES) / np.sqrt(1 + NOISES).sum()
+    assert found.mean == pytest.approx(drops * (weights / (1 + NOISES)).sum(), rel=1e-6)
+    scales = (FLOOR**2 + 5 / (1 + NOISES)) / 4
+    means = drops[:, None] / (1 + NOISES)
+    variance = weights @ (scales * NOISES / (1 + NOISES) + (means - found.mean[:, None]) ** 2).T
+    assert found.spread == pytest.approx(np.sqrt(variance), rel=1e-6)
+    assert found.additivity == pytest.approx(1 - (drops @ drops / 3) / np.var(drops))  # nothing predicts another word
+
+
+@pytest.mark.parametrize("n_questions", [3, 5, 12])
+def test_regression_written_slowly(n_questions: int) -> None:
+    generator = np.random.default_rng(n_questions)
+    removed = generator.random((n_questions, 5)) < 0.5
+    prior, drops = np.array([1.0, -0.5, 0.2, 0.0, 0.1]), generator.standard_normal(n_questions) + removed @ WORTH[:5]
+    design = removed.astype(float)
+    total, mean, second, residuals = 0.0, np.zeros(5), np.zeros(5), np.zeros(n_questions)
+    for shape, lean, noise in product((np.ones(5), BASE + np.abs(prior)), LEANS, NOISES):
+        before = np.diag(shape**2) + lean**2 * np.outer(prior, prior)
+        gram = design @ before @ design.T + noise * np.eye(n_questions)
+        inverse = np.linalg.inv(gram)
+        if lean and design @ prior @ inverse @ drops < 0:
+            continue  # the answers contradict the map
+        misfit = FLOOR**2 + drops @ inverse @ drops
+        weight = np.exp(-0.5 * np.linalg.slogdet(gram)[1]) * misfit ** (-(n_questions + 1) / 2)
+        effects = before @ design.T @ inverse @ drops
+        after = before - before @ design.T @ inverse @ design @ before
+        total += weight
+        mean += weight * effects
+        second += weight * (misfit / (n_questions + 1) * np.diag(after) + effects**2)
+        for left_out in range(n_questions):
+            others = np.arange(n_questions) != left_out
+            weights = np.linalg.solve(gram[np.ix_(others, others)], drops[others])
+            residuals[left_out] += weight * (drops[left_out] - gram[left_out, others] @ weights)
+    found = fit_effects(Answers(removed, drops), prior)
+    assert found.mean == pytest.approx(mean / total, abs=1e-5)
+    assert found.spread == pytest.approx(np.sqrt(second / total - (mean / total) ** 2), abs=1e-5)
+    assert found.additivity == pytest.approx(1 - np.mean((residuals / total) ** 2) / np.var(drops), abs=1e-5)
+
+
+def test_draws_have_the_mean_and_spread_of_the_posterior() -> None:
+    generator = np.random.default_rng(0)
+    removed = generator.random((9, 4)) < 0.5
+    found = fit_effects(
+        Answers(removed, removed @ WORTH[:4] + generator.standard_normal(9)), np.array([1, 0.5, 0, 0.2])
+    )
+    draws = found.draw(generator.standard_normal((40_000, 4)), generator.standard_normal((40_000, 11)))
+    assert draws.mean(0) == pytest.approx(found.mean, abs=0.02)
+    assert draws.std(0) == pytest.approx(found.spread, rel=0.03)
+
+
+def test_an_additive_model_is_recovered_exactly() -> None:
+    found = explain(glass_box())
+    assert found.tokens[0].tolist() == pytest.approx([0, *WORTH, 0], abs=1e-5)
+    (confidence,) = found.confidence
+    assert confidence is not None
+    assert confidence.additivity is not None
+    assert confidence.additivity > 0.99  # a word that one question alone removed cannot be predicted
+    assert confidence.first == 1
+    assert confidence.n_unresolved == 0
+    assert max(high - low for low, high in zip(confidence.low, confidence.high, strict=True)) < 1e-3
+
+
+def test_words_that_interact_are_said_to() -> None:
+    def either(removed: NDArray[np.bool_]) -> float:
+        return 3.0 if not removed[0] or not removed[1] else -3.0  # one of the two words is enough
+
+    (confidence,) = explain(GlassBox(trace_of(WORDS), either)).confidence
+    assert confidence is not None
+    assert confidence.additivity is not None
+    assert confidence.additivity < 0.9
+
+
+def test_an_output_that_nothing_changes_has_no_effects() -> None:
+    found = explain(GlassBox(trace_of(WORDS), lambda removed: 1.5))
+    assert found.tokens[0].tolist() == pytest.approx([0.0] * 10, abs=1e-3)
+    assert found.confidence[0] is not None
+    assert found.confidence[0].additivity is None
+
+
+def test_permuting_words_permutes_scores() -> None:
+    order = [3, 0, 7, 1, 6, 5, 2, 4]
+    ids, worth = [WORDS[i] for i in order], [WORTH[i] for i in order]
+    scores = scores_of(glass_box(noise=0.5))
+    assert scores_of(glass_box(worth, ids, noise=0.5)) == pytest.approx([scores[i] for i in order], abs=1e-9)
+
+
+def test_more_questions_lower_the_error() -> None:
+    """On an additive model with noise; the mean over 20 seeds, each twice the questions of the one before."""
+    errors = [
+        np.mean([np.square(np.subtract(scores_of(glass_box(noise=1.0), budget=n, seed=s), WORTH)) for s in range(20)])
+        for n in (8, 16, 32, 64)
+    ]
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_intervals_cover_the_effects_of_an_additive_model_with_noise() -> None:
+    covered = []
+    for seed in range(30):
+        worth = np.random.default_rng([seed, 1]).standard_normal(8)
+        ids = (100 * seed + np.arange(3, 11)).tolist()  # other words, so that the noise differs
+        (confidence,) = explain(glass_box(worth.tolist(), ids, noise=0.5), seed=seed).confidence
+        assert confidence is not None
+        inside = (np.array(confidence.low[1:-1]) <= worth) & (worth <= np.array(confidence.high[1:-1]))
+        covered.append(inside.mean())
+    assert 0.82 < np.mean(covered) < 0.97
+
+
+def test_no_question_is_asked_twice() -> None:
+    box = glass_box([1.0, 2.0, 3.0], [5, 6, 7])
+    explain(box)
+    asked = box.asked[:-1]  # the last one is the check
+    assert len(asked) == len(set(asked)) == 3  # of three words, one is removed: 60 % are one
+
+
+def test_stopping_when_the_first_word_is_settled() -> None:
+    asked = {}
+    for stop in (1, None):
+        for worth, noise in (((9.0, *WORTH[1:]), 0.5), ((1.0,) * 8, 1.0)):
+            box = glass_box(list(worth), noise=noise)
+            explain(box, stop=stop)
+            asked[stop, noise] = len(box.asked)
+    assert asked[1, 0.5] < asked[None, 0.5] / 2
+    assert asked[1, 1.0] == asked[None, 1.0]
+
+
+def test_the_check_removes_the_highest_words() -> None:
+    box = glass_box()
+    (confidence,) = explain(box).confidence
+    assert confidence is not None
+    assert confidence.check is not None
+    assert confidence.check.tokens == (1, 3, 8)
+    assert confidence.check.output == pytest.approx(1 / (1 + np.exp(-(3 - 2 - 0.5 - 1))))
+
+
+def test_one_word_and_none() -> None:
+    assert scores_of(glass_box([2.0], [5]))[0] > 0
+    assert explain(GlassBox(trace_of([]), lambda removed: 0.0)).tokens.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("prior", ["contrast-cat", "posterior", "refined-noise"])
+def test_a_prior_that_removes_words_itself_is_refused(prior: str) -> None:
+    with pytest.raises(BadSetting, match="does not remove words itself"):
+        wt.method("posterior", prior=prior)
+
+
+def test_budget_0_gives_the_priors_scores() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer(), name="bert")
+    results = wt.explain(subject, ["the film was slow"], methods=[wt.method("posterior", budget=0), "att-x-att-grads"])
+    (first, second) = results[0].values()
+    assert first.scores == second.scores
+    assert not first.tuned_on_deletion
+    assert first.confidence is None
