@@ -91,6 +91,8 @@ WITHOUT_TORCH = [
     "bench",
     "metrics",
     "render.rows",
+    "render.numbers",
+    "render.trust",
     "render.html",
     "render.terminal",
     "render.latex",
