@@ -93,6 +93,7 @@ WITHOUT_TORCH = [
     "render.rows",
     "render.numbers",
     "render.trust",
+    "render.interval_chart",
     "render.html",
     "render.terminal",
     "render.latex",
