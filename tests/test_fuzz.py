@@ -18,7 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -65,6 +65,7 @@ from whichtoken.reproduce.idx import read_idx
 from whichtoken.reproduce.sst_trees import read_sst_trees
 from whichtoken.results import read_results
 from whichtoken.tasks import task_for
+from whichtoken.trust import Confidence, Removal
 
 FILES = 220  # for each reader, in the test
 AT_ONCE = 110  # files that one child process reads
@@ -103,10 +104,17 @@ def lines_of(rows: Iterable[Any]) -> bytes:
 # Readers of what whichtoken writes
 
 
+def confidence_of(attribution: wt.Attribution) -> Confidence:
+    low, high = (tuple(score + add for score in attribution.scores) for add in (-0.5, 0.5))
+    return Confidence(low, high, 0.9, 8, 1, 64, 0.8, 0.7, Removal((1, 2), 0.1))
+
+
 def make_results(folder: Path) -> Made:
     explained = wt.explain(subject(), TEXTS[:2], ["attcat", "random"], layers=True)
     pictures = wt.explain(wt.Subject(image_model_of("vit"), None), images=list(images(1)), methods=["attcat"])
-    lines = [a.to_json() for result in (*explained, *pictures) for a in result.values()]
+    records = [a for result in (*explained, *pictures) for a in result.values()]
+    sure = [replace(a, confidence=confidence_of(a)) for a in records]
+    lines = [a.to_json() for pair in zip(records, sure, strict=True) for a in pair]
     return Made(folder / "x.jsonl", [("\n".join(lines) + "\n").encode()])
 
 

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.records import Attribution
+from whichtoken.words import Span
 
 # The columns of a table of words, with their types in a parquet file. Columns that were kept follow, as texts.
 WORDS = {
@@ -24,12 +25,16 @@ WORDS = {
     "correct": "bool",
     "n_cut": "int64",  # tokens that were truncated at the model's limit
     "method": "string",
+    "additivity": "float64",  # of methods that say how sure they are: see trust.Confidence
+    "first": "float64",
     "position": "int64",  # of the word, from 0
     "text": "int64",  # 0, or 1 for the second text of a pair
     "start": "int64",  # characters in that text
     "end": "int64",
     "word": "string",
     "score": "float64",
+    "low": "float64",  # bounds of the score, of the same methods
+    "high": "float64",
 }
 AT_ONCE = 50_000  # rows of a parquet file that are written together
 
@@ -43,7 +48,7 @@ def word_rows(results: Iterable[Result], level: str = "word") -> Iterator[dict[s
         raise BadSetting("level", level, "'word' or 'token'")
     for number, result in enumerate(results):
         for name, attribution in result.items():
-            shared = {"result": number, **_describe(attribution), "method": name}
+            shared = {"result": number, **_describe(attribution), "method": name, **_describe_trust(attribution)}
             kept = kept_columns(attribution)
             for position, part in enumerate(_parts(attribution, level)):
                 yield {**shared, "position": position, **part, **kept}
@@ -65,6 +70,11 @@ def _describe(record: Attribution) -> dict[str, Any]:
     }
 
 
+def _describe_trust(record: Attribution) -> dict[str, Any]:
+    trust = record.confidence
+    return {name: None if trust is None else getattr(trust, name) for name in ("additivity", "first")}
+
+
 def kept_columns(record: Attribution) -> dict[str, Any]:
     """Return the kept columns of a record; one with the name of a column of ours is called kept_NAME."""
     columns = {} if record.source is None else record.source.columns
@@ -72,18 +82,22 @@ def kept_columns(record: Attribution) -> dict[str, Any]:
 
 
 def _parts(record: Attribution, level: str) -> Iterator[dict[str, Any]]:
-    if record.picture is not None:
-        first = len(record.tokens) - record.picture.rows * record.picture.columns
-        for token, score in zip(record.tokens[first:], record.scores[first:], strict=True):
-            yield {"text": None, "start": None, "end": None, "word": token, "score": score}
-    elif level == "word":
+    if record.picture is None and level == "word":
         for word in record.words():
-            start, end = word.span
-            yield {"text": word.sequence, "start": start, "end": end, "word": word.text, "score": word.score}
-    else:
-        for text, span, token, score in zip(record.sequences, record.spans, record.tokens, record.scores, strict=True):
-            place = {"start": None, "end": None} if span is None else {"start": span[0], "end": span[1]}
-            yield {"text": text, **place, "word": token, "score": score}
+            place = _place(word.sequence, word.span)
+            yield {**place, "word": word.text, "score": word.score, "low": word.low, "high": word.high}
+        return
+    trust, unknown = record.confidence, (None,) * len(record.tokens)
+    low, high = (unknown, unknown) if trust is None else (trust.low, trust.high)
+    tokens = zip(record.sequences, record.spans, record.tokens, record.scores, low, high, strict=True)
+    first = 0 if record.picture is None else len(record.tokens) - record.picture.rows * record.picture.columns
+    for text, span, token, score, least, most in islice(tokens, first, None):
+        yield {**_place(text, span), "word": token, "score": score, "low": least, "high": most}
+
+
+def _place(text: int | None, span: Span | None) -> dict[str, Any]:
+    start, end = (None, None) if span is None else span
+    return {"text": text, "start": start, "end": end}
 
 
 def write_csv(rows: Iterable[Row], columns: Sequence[str] | None, file: IO[bytes]) -> None:

@@ -3,6 +3,7 @@
 from whichtoken.render.charts import agreement, curves, variants
 from whichtoken.render.figures import heads, layers, methods
 from whichtoken.render.html import to_html
+from whichtoken.render.interval_chart import intervals
 from whichtoken.render.latex import to_latex
 from whichtoken.render.report import to_report
 from whichtoken.render.review import to_review
@@ -11,6 +12,7 @@ __all__ = [
     "agreement",
     "curves",
     "heads",
+    "intervals",
     "layers",
     "methods",
     "to_html",

@@ -5,12 +5,13 @@ import binascii
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from whichtoken.boundary import is_utf8
 from whichtoken.checks import (
+    ROUNDING,
     check_count_fields,
     check_counts,
     check_lengths,
@@ -137,8 +138,18 @@ class Attribution:
         return output
 
     def words(self) -> tuple[Word, ...]:
-        """Return the words as slices of the texts; token scores are summed, and special tokens left out."""
-        return words_of(self.texts, self.spans, self.sequences, self.word_ids, self.scores)
+        """Return the words as slices of the texts; token scores are summed, and special tokens left out.
+
+        If the record has `confidence`, words have bounds: `low` and `high`.
+        """
+        words = self._words(self.scores)
+        if self.confidence is None:
+            return words
+        low, high = self._words(self.confidence.low), self._words(self.confidence.high)
+        return tuple(replace(w, low=a.score, high=b.score) for w, a, b in zip(words, low, high, strict=True))
+
+    def _words(self, scores: Sequence[float]) -> tuple[Word, ...]:
+        return words_of(self.texts, self.spans, self.sequences, self.word_ids, scores)
 
     def grid(self) -> tuple[tuple[float, ...], ...]:
         """Return the scores of an image's patches, row by row."""
@@ -279,6 +290,8 @@ def _check_attribution(record: Attribution) -> None:
     if record.predicted is not None:
         check_probabilities("Attribution: predicted", [record.predicted.probability])
     _check_removals(record)
+    if record.confidence is not None:
+        _check_confidence(record.confidence, len(record.tokens))
     counts = ("n_cut", "n_windows", "n_unknown", "seconds", "evaluations")
     check_count_fields("Attribution", {name: getattr(record, name) for name in counts})
     _check_target(record.target, len(record.tokens), "Attribution")
@@ -287,11 +300,28 @@ def _check_attribution(record: Attribution) -> None:
 
 
 def _check_removals(record: Attribution) -> None:
-    for removal in record.removals:
+    check = None if record.confidence is None else record.confidence.check
+    removals = [*record.removals, *([] if check is None else [check])]
+    for removal in removals:
         inside = all(0 <= token < len(record.tokens) for token in removal.tokens)
         require(inside, f"Attribution: a removal of {removal.tokens!r:.60}; there are {len(record.tokens)} tokens")
     if record.value is None:
-        check_probabilities("Attribution: removals", [removal.output for removal in record.removals])
+        check_probabilities("Attribution: removals", [removal.output for removal in removals])
+
+
+def _check_confidence(confidence: Confidence, n_tokens: int) -> None:
+    name, places = "Attribution: confidence", range(n_tokens)
+    check_lengths(name, {"tokens": places, "low": confidence.low, "high": confidence.high})
+    for place, low, high in zip(places, confidence.low, confidence.high, strict=True):
+        require(low <= high, f"{name}: token {place} has the bounds {low} and {high}; the lower one comes first")
+    check_probabilities(f"{name}: level", [confidence.level])
+    check_probabilities(f"{name}: first", [confidence.first])
+    additivity = confidence.additivity
+    require(additivity is None or additivity <= 1 + ROUNDING, f"{name}: additivity is {additivity}; expected at most 1")
+    counts = ("n_units", "n_unresolved", "n_answers")
+    check_count_fields(name, {field: getattr(confidence, field) for field in counts})
+    n_units, unresolved = confidence.n_units, confidence.n_unresolved
+    require(unresolved <= n_units, f"{name}: n_unresolved is {unresolved}, but there are {n_units} units")
 
 
 def _check_curve(record: Curve) -> None:

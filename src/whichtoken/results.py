@@ -69,8 +69,8 @@ class Results:
     def to_frame(self, level: str = "word") -> Any:
         """Return a pandas frame with one row per word (or "token"; for images, per patch) and method.
 
-        Columns: result, row, id, gold, label, probability, value, predicted, correct, n_cut, method, position, text,
-        start, end, word, score, and the kept columns.
+        Columns: result, row, id, gold, label, probability, value, predicted, correct, n_cut, method, additivity, first,
+        position, text, start, end, word, score, low, high, and the kept columns.
         """
         return make_frame(word_rows(self, level), self._columns(), WORDS)
 

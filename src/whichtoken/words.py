@@ -19,6 +19,8 @@ class Word:
     span: Span
     sequence: int  # 0, or 1 for the second text of a pair
     score: float
+    low: float | None = None  # bounds of the score, if the method says how sure it is
+    high: float | None = None
 
 
 @dataclass(frozen=True)

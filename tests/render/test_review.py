@@ -17,11 +17,11 @@ from tests.render.test_report import between, digest
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution, Prediction, Source
 from whichtoken.render.html import json_data
+from whichtoken.render.numbers import format_remaining
 from whichtoken.render.palette import Colour, contrast
 from whichtoken.render.review import (
     by_input,
     check_limit,
-    format_remaining,
     removal_steps,
     review_page,
     style_sheet,

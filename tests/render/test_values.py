@@ -9,9 +9,9 @@ from rich.console import Console
 from tests.test_records import ATTRIBUTION
 
 import whichtoken as wt
-from whichtoken.render import rows
 from whichtoken.render.charts import curves_figure
 from whichtoken.render.figures import layers
+from whichtoken.render.numbers import format_value
 from whichtoken.render.rows import Look
 from whichtoken.render.terminal import print_each
 from whichtoken.tables import BenchTable, Line, Trend
@@ -33,7 +33,7 @@ def printed(*records: wt.Attribution, colour: bool = False) -> str:
     [(-0.0151239, "-0.01512"), (3.0, "3"), (12.3456, "12.35"), (123456.7, "123457"), (1.23456e-7, "1.235e-07")],
 )
 def test_values_have_four_significant_digits(value: float, text: str) -> None:
-    assert rows.format_value(value) == text
+    assert format_value(value) == text
 
 
 def test_the_terminal_shows_a_number_and_its_own_words() -> None:

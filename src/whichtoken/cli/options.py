@@ -91,7 +91,12 @@ Settings = Annotated[
         "-o", metavar="SETTING=VALUE", help="Change a setting of the methods (see: methods NAME); repeatable."
     ),
 ]
-Numbers = Annotated[bool, typer.Option("--numbers", help="Print scores next to the words, as shares of the strongest.")]
+Numbers = Annotated[
+    bool,
+    typer.Option(
+        "--numbers", help="Print scores next to the words, as shares of the strongest, with intervals if known."
+    ),
+]
 Differences = Annotated[bool, typer.Option("--difference", help="Also show the first method minus each other method.")]
 How = Annotated[
     str,

@@ -78,8 +78,8 @@ def add_lines(figure: Any, left: float, top: float, lines: Sequence[str], size: 
         figure.text(left / width, y, line, fontsize=size, va="top", parse_math=False)
 
 
-def add_legend(figure: Any, left: float, top: float, effects: Effects, tuned: bool) -> None:
-    """Draw the meaning of the colours, and of the star."""
+def add_legend(figure: Any, left: float, top: float, effects: Effects, marks: Sequence[str]) -> None:
+    """Draw the meaning of the colours, and below it that of the marks."""
     below = text_width(effects.below, 8)
     add_lines(figure, left, top, [effects.below], 8)
     bar = add_axes(figure, left + below + 0.08, top + 0.03, BAR, 0.1)
@@ -87,15 +87,15 @@ def add_legend(figure: Any, left: float, top: float, effects: Effects, tuned: bo
     bar.imshow([[share / 20 for share in range(-20, 21)]], signed_colour_map(), vmin=-1, vmax=1, aspect="auto")
     bar.set_axis_off()
     add_lines(figure, left + below + BAR + 0.16, top, [effects.above], 8)
-    if tuned:
-        add_lines(figure, left, top + LEGEND_LINE, [TUNED], 8)
+    for number, mark in enumerate(marks, 1):
+        add_lines(figure, left, top + LEGEND_LINE * number, [mark], 8)
 
 
-def legend_size(effects: Effects, tuned: bool) -> tuple[float, float]:
+def legend_size(effects: Effects, marks: Sequence[str]) -> tuple[float, float]:
     """Return width and height of what `add_legend` draws."""
     words = text_width(effects.below, 8) + text_width(effects.above, 8)
-    width = max(words + BAR + 0.16, text_width(TUNED, 8) if tuned else 0.0)
-    return width, LEGEND_LINE * (2 if tuned else 1)
+    width = max([words + BAR + 0.16, *(text_width(mark, 8) for mark in marks)])
+    return width, LEGEND_LINE * (1 + len(marks))
 
 
 def wrap_title(lines: Sequence[str], width: float) -> list[str]:

@@ -52,7 +52,7 @@ def _panel_figure(results: Results, look: Look) -> Any:
         raise UsageError(f"a figure shows one text, but these results have {len(drawn)}; choose one: results[0]")
     (panel,) = drawn
     rows = [*panel.rows, *panel.differences]
-    return heat_map(rows, [name_of(panel), *panel.notes], effects_of({panel.reading}))
+    return heat_map(rows, [name_of(panel), *panel.trust, *panel.notes], effects_of({panel.reading}))
 
 
 def layers(attribution: Attribution, path: str | Path | None = None, *, level: Level = "word") -> Any:

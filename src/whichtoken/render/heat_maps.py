@@ -10,6 +10,7 @@ from whichtoken.render.canvas import (
     MARGIN,
     TALLEST,
     TITLE_LINE,
+    TUNED,
     WIDEST,
     add_axes,
     add_legend,
@@ -23,7 +24,7 @@ from whichtoken.render.canvas import (
     wrap_title,
 )
 from whichtoken.render.palette import ink, step_of
-from whichtoken.render.rows import Effects, ScoreRow
+from whichtoken.render.rows import Effects, ScoreRow, uncertain_legend
 
 LETTERS, NUMBERS = 9, 7  # points
 ROW, WORDS, GAP = 0.27, 0.24, 0.14  # inches: height of a row, of the words above a strip, between two strips
@@ -47,8 +48,8 @@ def heat_map(rows: Sequence[ScoreRow], title: Sequence[str], effects: Effects, l
     names = [fit_text(label_of(row), LETTERS, WIDEST_NAME) for row in rows]
     left = MARGIN + max(text_width(name, LETTERS) for name in names) + 0.1
     strips = wrap_words([cell.text for cell in rows[0].cells], WIDEST - left - MARGIN)
-    tuned = any(row.tuned_on_deletion for row in rows)
-    legend_width, legend_height = legend_size(effects, tuned)
+    marks = marks_of(rows)
+    legend_width, legend_height = legend_size(effects, marks)
     inner = max([*(sum(strip.widths) for strip in strips), legend_width, 4.0])
     lines = wrap_title(title, left + inner - MARGIN)
     top = MARGIN + TITLE_LINE * len(lines) + 0.06
@@ -63,8 +64,14 @@ def heat_map(rows: Sequence[ScoreRow], title: Sequence[str], effects: Effects, l
     if line_before_last:
         for axes in figure.axes:
             axes.axhline(len(rows) - 1, color="black", linewidth=1)
-    add_legend(figure, left, height - MARGIN - legend_height, effects, tuned)
+    add_legend(figure, left, height - MARGIN - legend_height, effects, marks)
     return figure
+
+
+def marks_of(rows: Sequence[ScoreRow]) -> list[str]:
+    """Return the meaning of the marks in these rows."""
+    uncertain = uncertain_legend(cell for row in rows for cell in row.cells if abs(cell.share) >= SHOWN)
+    return [TUNED] * any(row.tuned_on_deletion for row in rows) + [f"? uncertain: {uncertain}"] * bool(uncertain)
 
 
 def label_of(row: ScoreRow) -> str:
@@ -102,7 +109,8 @@ def _draw_strip(axes: Any, strip: Strip, rows: Sequence[ScoreRow], names: Sequen
     for width in strip.widths:
         edges.append(edges[-1] + width)
     centres = [(start + end) / 2 for start, end in pairwise(edges)]
-    shares = [[cell.share for cell in row.cells[strip.first : strip.first + len(strip.words)]] for row in rows]
+    drawn = [row.cells[strip.first : strip.first + len(strip.words)] for row in rows]
+    shares = [[cell.share for cell in line] for line in drawn]
     colours = {"cmap": signed_colour_map(), "vmin": -1, "vmax": 1}
     axes.pcolormesh(edges, range(len(rows) + 1), shares, edgecolors="white", linewidth=1, **colours)
     axes.invert_yaxis()
@@ -112,8 +120,8 @@ def _draw_strip(axes: Any, strip: Strip, rows: Sequence[ScoreRow], names: Sequen
     axes.set_yticks([number + 0.5 for number in range(len(rows))], names, fontsize=LETTERS, parse_math=False)
     axes.tick_params(length=0, pad=3)
     axes.spines[:].set_visible(False)
-    for y, line in enumerate(shares):
-        for x, share in zip(centres, line, strict=True):
-            if abs(share) >= SHOWN:
-                colour = rgb_of(ink(step_of(share)))
-                axes.text(x, y + 0.5, f"{share:+.1f}", ha="center", va="center", fontsize=NUMBERS, color=colour)
+    for y, line in enumerate(drawn):
+        for x, cell in zip(centres, line, strict=True):
+            if abs(cell.share) >= SHOWN:
+                number, colour = f"{cell.share:+.1f}{'?' * cell.uncertain}", rgb_of(ink(step_of(cell.share)))
+                axes.text(x, y + 0.5, number, ha="center", va="center", fontsize=NUMBERS, color=colour)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
+from whichtoken.render.numbers import format_value
 from whichtoken.render.palette import step_of
 from whichtoken.render.pictures import overlay_png, plain_png
-from whichtoken.render.rows import Level, Look, Results, effects_of, format_value, panels, visible
+from whichtoken.render.rows import Level, Look, Results, effects_of, panels, uncertain_legend, visible
 from whichtoken.render.theme import page_colours, shade_rules
 from whichtoken.render.titles import about_of, title_of
 
@@ -53,7 +54,12 @@ def _render(template: str, results: Results, look: Look, style: str) -> str:
     chosen = environment().get_template(template)
     shown = panels(results, look)
     effects = effects_of({panel.reading for panel in shown})
-    return str(chosen.render(panels=shown, title=title_of(shown), effects=effects, look=look, style=style))
+    # Patches of images have no marks.
+    marked = (cell for panel in shown if panel.picture is None for row in panel.rows for cell in row.cells)
+    uncertain = uncertain_legend(marked)
+    return str(
+        chosen.render(panels=shown, title=title_of(shown), effects=effects, uncertain=uncertain, look=look, style=style)
+    )
 
 
 def class_of(share: float) -> str:

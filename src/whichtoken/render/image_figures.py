@@ -12,6 +12,7 @@ from whichtoken.render.canvas import (
     MARGIN,
     TALLEST,
     TITLE_LINE,
+    TUNED,
     WIDEST,
     add_axes,
     add_legend,
@@ -54,10 +55,10 @@ def overlays_figure(panels: Sequence[Panel], look: Look) -> Any:
     per_line = int((WIDEST - 2 * MARGIN + BETWEEN) / (longer + BETWEEN))
     lines = [line[start : start + per_line] for line in whole for start in range(0, len(line), per_line)]
     effects = effects_of({panel.reading for panel in panels})
-    tuned = any(row.tuned_on_deletion for panel in panels for row in panel.rows)
-    legend_width, legend_height = legend_size(effects, tuned)
+    marks = [TUNED] if any(row.tuned_on_deletion for panel in panels for row in panel.rows) else []
+    legend_width, legend_height = legend_size(effects, marks)
     inner = max([*(len(line) * (longer + BETWEEN) - BETWEEN for line in lines), legend_width])
-    title = wrap_title([title_of(panels)], inner)
+    title = wrap_title([title_of(panels), *(panels[0].trust if len(panels) == 1 else ())], inner)
     top = MARGIN + TITLE_LINE * len(title) + 0.1
     heights = [CAPTION + max(shown.size(longer)[1] for shown in line) + BETWEEN for line in lines]
     height = top + sum(heights) + legend_height + MARGIN
@@ -72,7 +73,7 @@ def overlays_figure(panels: Sequence[Panel], look: Look) -> Any:
         for number, shown in enumerate(line):
             _draw(figure, MARGIN + number * (longer + BETWEEN), top, shown, longer, look)
         top += line_height
-    add_legend(figure, MARGIN, height - MARGIN - legend_height, effects, tuned)
+    add_legend(figure, MARGIN, height - MARGIN - legend_height, effects, marks)
     return figure
 
 

@@ -2,7 +2,17 @@
 
 from whichtoken.errors import UsageError
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
-from whichtoken.render.rows import Level, Look, Panel, Results, ScoreRow, format_output, panels
+from whichtoken.render.rows import (
+    Level,
+    Look,
+    Panel,
+    Results,
+    ScoreCell,
+    ScoreRow,
+    format_output,
+    panels,
+    uncertain_legend,
+)
 from whichtoken.render.titles import BETWEEN, name_of
 
 _SPECIAL = {
@@ -58,9 +68,12 @@ def _panel(panel: Panel, look: Look) -> str:
     names = [escape(row.name) + ("*" if row.tuned_on_deletion else "") for row in rows]
     words = [rf"\raggedright\arraybackslash {_words(row, look)}" for row in rows]
     lines = [rf"{name} & {line} \\" for name, line in zip(names, words, strict=True)]
-    lines += [rf"{_WRAPPED}{{\raggedright\arraybackslash {escape(note)}}} \\" for note in panel.notes]
+    lines += [rf"{_WRAPPED}{{\raggedright\arraybackslash {escape(note)}}} \\" for note in (*panel.trust, *panel.notes)]
     if any(row.tuned_on_deletion for row in rows):
         lines.append(r"\multicolumn{2}{l}{\footnotesize * tuned on the deletion curve} \\")
+    if uncertain := uncertain_legend(cell for row in rows for cell in row.cells):
+        legend = rf"words in \textit{{italics}} are uncertain: {escape(uncertain)}"
+        lines.append(rf"{_WRAPPED}{{\raggedright\arraybackslash\footnotesize {legend}}} \\")
     table = [r"\begin{tabular}{@{}lp{0.75\linewidth}@{}}", *lines, r"\end{tabular}"]
     return "\n".join([comment, head + r"\par", *table])
 
@@ -68,15 +81,18 @@ def _panel(panel: Panel, look: Look) -> str:
 def _words(row: ScoreRow, look: Look) -> str:
     touching = _TOUCHING if look.level == "token" else ""
     words = "".join(
-        f"{escape(cell.before) or (touching if number else '')}{_box(cell.text, cell.share, look.numbers)}"
+        f"{escape(cell.before) or (touching if number else '')}{_box(cell, look.numbers)}"
         for number, cell in enumerate(row.cells)
     )
     return rf"{words} \hfill{{\footnotesize {escape(row.remark)}}}" if row.remark else words
 
 
-def _box(text: str, share: float, numbers: bool) -> str:
-    step = step_of(share)
-    word = escape(text) + (rf"\,{{\tiny {share:+.2f}}}" if numbers else "")
+def _box(cell: ScoreCell, numbers: bool) -> str:
+    step = step_of(cell.share)
+    word = rf"\textit{{{escape(cell.text)}}}" if cell.uncertain else escape(cell.text)
+    if numbers:
+        interval = f" {cell.interval.shares}" if cell.interval else ""
+        word += rf"\,{{\tiny {cell.share:+.2f}{interval}}}"
     if not step:
         return word
     if ink(step) == WHITE:

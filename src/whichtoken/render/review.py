@@ -7,7 +7,7 @@ the page's own style sheet and script, by hash, and nothing else. No torch.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -17,6 +17,7 @@ from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution
 from whichtoken.render.html import environment, page, read_template
+from whichtoken.render.numbers import format_remaining, format_share
 from whichtoken.render.rows import (
     Level,
     Look,
@@ -25,14 +26,15 @@ from whichtoken.render.rows import (
     ScoreRow,
     effects_of,
     format_output,
-    format_value,
     group_results,
     panels,
+    uncertain_legend,
     visible,
 )
 from whichtoken.render.theme import shade_rules
+from whichtoken.render.trust import describe_trust
 from whichtoken.targets import Span
-from whichtoken.trust import Removal
+from whichtoken.trust import Confidence, Removal
 from whichtoken.words import word_groups
 
 LIMIT = 1000  # texts, with which the page is still fast
@@ -107,7 +109,8 @@ def review_page(results: Results, look: Look) -> str:
         raise UsageError("a review page shows texts, and these are images; use to_html")
     names = list(dict.fromkeys(name for text in texts for group in text.groups for name in group))
     shown = sorted(texts, key=_rank)
-    cards = [_card(text, look) for text in shown]
+    drawn = [[panels(group, look)[0] for group in text.groups] for text in shown]
+    cards = [_card(text, of) for text, of in zip(shown, drawn, strict=True)]
     summary = summarise(texts)
     methods = list({method["name"]: method for card in cards for method in card.pop("methods")}.values())
     readings = {text.record.reading for text in texts}
@@ -127,6 +130,7 @@ def review_page(results: Results, look: Look) -> str:
             summary=summary,
             data=data,
             effects=effects_of(readings),
+            uncertain=uncertain_legend(c for of in drawn for panel in of for row in panel.rows for c in row.cells),
             has_drops=any(record.removals for text in texts for group in text.groups for record in group.values()),
             style=style_sheet(),
             script=read_template("review.js"),
@@ -227,10 +231,9 @@ def _rank(text: Reviewed) -> tuple[bool, float, int]:
     return text.record.correct is not False, confidence, text.place
 
 
-def _card(text: Reviewed, look: Look) -> dict[str, Any]:
-    """Return everything that the page shows about one input. All strings are safe to display."""
+def _card(text: Reviewed, shown: Sequence[Panel]) -> dict[str, Any]:
+    """Return everything that the page shows about one input. All strings are safe. `shown`: one panel per target."""
     record, source = text.record, text.record.source
-    shown = [panels(group, look)[0] for group in text.groups]
     words = _words(shown[0].rows[0])
     columns = {} if source is None else source.columns
     n = text.place + 1
@@ -286,7 +289,22 @@ def _view(row: ScoreRow, record: Attribution | None, words: Sequence[str]) -> di
         view["nothing"] = row.nothing
     if row.note:
         view["note"] = row.note
+    if record is not None and record.confidence is not None:
+        view |= _trust(row, record, record.confidence)
     return view
+
+
+def _trust(row: ScoreRow, record: Attribution, trust: Confidence) -> dict[str, Any]:
+    """Return the statement, and the bounds of the scores."""
+    if record.removals:  # they are shown, and are the same check
+        record = replace(record, confidence=replace(trust, check=None))
+    intervals = [cell.interval for cell in row.cells if cell.interval]
+    return {
+        "trust": visible(describe_trust(record)),
+        "level": format_share(trust.level),
+        "low": [float(f"{interval.low:.4g}") for interval in intervals],
+        "high": [float(f"{interval.high:.4g}") for interval in intervals],
+    }
 
 
 def _words(row: ScoreRow) -> list[str]:
@@ -311,13 +329,6 @@ def format_prediction(record: Attribution) -> str:
     if record.predicted is None:
         return format_output(record).replace("%", " %")
     return f"{100 * record.predicted.probability:.1f} %"
-
-
-def format_remaining(record: Attribution, output: float) -> str:
-    """Return a probability in per cent, with a decimal only below 1 and above 99; or a value."""
-    if record.value is not None:
-        return format_value(output)
-    return f"{100 * output:.{0 if 0.01 <= output <= 0.99 else 1}f} %"
 
 
 def _as_text(value: object) -> str:

@@ -10,7 +10,9 @@ from typing import Literal, get_args
 from whichtoken.errors import BadSetting, UsageError, name_type
 from whichtoken.records import Attribution, How, Picture, Reading
 from whichtoken.references.coverage import coverage_note, stored_coverage
+from whichtoken.render.numbers import format_value
 from whichtoken.render.tokens import BETWEEN_TEXTS, ShownPiece, patch_pieces, token_pieces, word_pieces
+from whichtoken.render.trust import Interval, describe_trust, describe_uncertain
 
 Level = Literal["word", "token"]
 MINUS = "\N{MINUS SIGN}"
@@ -28,7 +30,7 @@ class Look:
 
     level: Level = "word"
     differences: bool = False  # also the first method minus each other method
-    numbers: bool = False  # print shares next to the words
+    numbers: bool = False  # print shares next to the words, with intervals if there are any
     remarks: Mapping[str, str] = field(default_factory=dict)  # by row name
     how: How = "bilinear"  # for images
 
@@ -53,6 +55,12 @@ class ScoreCell:
     before: str  # the text between the previous cell and this one
     name: str = ""  # where it stands alone, if not its text: "電 (2 of 3)" for the second token of a character
     token: str = ""  # as the tokenizer writes it, if not as its text
+    interval: Interval | None = None  # if the method says how sure it is
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the interval of the score includes 0."""
+        return self.interval is not None and self.interval.includes_zero
 
     @property
     def called(self) -> str:
@@ -77,6 +85,7 @@ class ScoreRow:
     fine: tuple[tuple[float, ...], ...] = ()  # shares of the pixels, if the method scores pixels
     nothing: str = "nothing supports it"  # shown if no cell does
     note: str = ""  # what a reader must know about these scores
+    trust: str = ""  # how far they can be trusted, if the method says so
 
     def strongest(self, count: int = 3) -> tuple[ScoreCell, ...]:
         """Return the cells that support the label, or raise the value, most, strongest first."""
@@ -121,15 +130,16 @@ class Panel:
     def reading(self) -> Reading:
         return "probability" if self.value is None else "value"
 
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """How far the scores of each row can be trusted; several rows are named."""
+        named = len(self.rows) > 1
+        return tuple(f"{row.name}: {row.trust}" if named else row.trust for row in self.rows if row.trust)
+
 
 def format_output(shown: Panel | Attribution) -> str:
     """Return the probability as a percentage, or the predicted value as a number."""
     return f"{shown.probability:.1%}" if shown.value is None else format_value(shown.value)
-
-
-def format_value(value: float) -> str:
-    """Return a number with four significant digits; large ones keep all digits before the point."""
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 @dataclass(frozen=True)
@@ -233,6 +243,7 @@ def _row(name: str, attribution: Attribution, look: Look) -> ScoreRow:
         fine=() if attribution.picture is None else _fine(attribution.picture.pixels),
         nothing=f"nothing {'supports' if attribution.value is None else 'raises'} it",
         note=coverage_note(stored_coverage(attribution.details)),
+        trust=visible(describe_trust(attribution)),
     )
 
 
@@ -269,7 +280,15 @@ def cells(
     """Return the cells of a row. `scores` replace the attribution's own; shares are of `strongest`, if not 0."""
     pieces = _pieces(attribution, attribution.scores if scores is None else scores, level)
     strongest = strongest or max((abs(piece.score) for piece in pieces), default=0.0) or 1.0
-    return tuple(_cell(piece, strongest) for piece in pieces)
+    shown = tuple(_cell(piece, strongest) for piece in pieces)
+    trust = attribution.confidence
+    if trust is None or scores is not None:
+        return shown
+    bounds = [[piece.score for piece in _pieces(attribution, bound, level)] for bound in (trust.low, trust.high)]
+    return tuple(
+        replace(cell, interval=Interval(low, high, low / strongest, high / strongest, trust.level))
+        for cell, low, high in zip(shown, *bounds, strict=True)
+    )
 
 
 def _cell(piece: ShownPiece, strongest: float) -> ScoreCell:
@@ -278,6 +297,11 @@ def _cell(piece: ShownPiece, strongest: float) -> ScoreCell:
     return ScoreCell(
         text, piece.score, share, visible(piece.before), visible(piece.name), "" if token == text else token
     )
+
+
+def uncertain_legend(cells: Iterable[ScoreCell]) -> str:
+    """Return why marked cells are uncertain, or an empty string if none of these is."""
+    return describe_uncertain(cell.interval.level for cell in cells if cell.interval is not None and cell.uncertain)
 
 
 def _pieces(attribution: Attribution, scores: Sequence[float], level: Level) -> list[ShownPiece]:
@@ -292,7 +316,7 @@ def difference(first: ScoreRow, other: ScoreRow) -> ScoreRow:
     if [cell.text for cell in first.cells] != [cell.text for cell in other.cells]:
         raise UsageError(f"{first.name} and {other.name} explain different texts; compare methods on the same text")
     pairs = [(a, a.share - b.share) for a, b in zip(first.cells, other.cells, strict=True)]
-    differences = tuple(replace(cell, score=share, share=share) for cell, share in pairs)
+    differences = tuple(replace(cell, score=share, share=share, interval=None) for cell, share in pairs)
     tuned = first.tuned_on_deletion or other.tuned_on_deletion
     name, about = f"{first.name} {MINUS} {other.name}", "difference of the shares of the strongest"
     return ScoreRow(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -23,33 +23,38 @@ from whichtoken.render.rows import (
     Look,
     Panel,
     Results,
+    ScoreCell,
     ScoreRow,
     effects_of,
     format_output,
     panels,
     visible,
 )
+from whichtoken.render.trust import describe_uncertain
 from whichtoken.tables import BenchTable
 
 if TYPE_CHECKING:  # the package imports numpy, which would slow down `whichtoken --help`
     from whichtoken.heads.mask import HeadMask
 
-TUNED = "*"
+TUNED, UNCERTAIN = "*", "?"
+Numbers = Literal["", "shares", "intervals"]  # what is printed next to the words
 SHOWN = 0.05  # smaller shares get no number
 LONGEST_NAME = 36  # of a method in a benchmark table
 
 
 def print_each(console: Console, results: Iterable[Results], look: Look) -> None:
     """Print each result as it arrives, then the legend."""
-    tuned, readings = False, set[Reading]()
+    tuned, readings, levels = False, set[Reading](), set[float]()
     for result in results:
         for panel in panels(result, look):
-            console.print(panel_view(panel, _needs_numbers(console, look), look.level), soft_wrap=False)
+            console.print(panel_view(panel, _choose_numbers(console, look), look.level), soft_wrap=False)
             console.print()
             tuned = tuned or any(row.tuned_on_deletion for row in panel.rows)
             readings.add(panel.reading)
+            marked = [cell.interval for row in panel.rows for cell in row.cells if mark_of(cell)]
+            levels |= {interval.level for interval in marked if interval}
     if readings:
-        console.print(legend_view(console, tuned, effects_of(readings)))
+        console.print(legend_view(console, tuned, effects_of(readings), describe_uncertain(levels)))
 
 
 def show_results(results: Iterable[Results]) -> None:
@@ -70,33 +75,38 @@ def show_table(table: BenchTable) -> None:
         console.print(bench_view(table, console.width))
 
 
-def panel_view(panel: Panel, numbers: bool, level: Level) -> RenderableType:
+def panel_view(panel: Panel, numbers: Numbers, level: Level) -> RenderableType:
     source = f"  {panel.source}" if panel.source else ""
     head = Text.assemble((panel.label, "bold"), f"  {format_output(panel)}", (f"  ({panel.model}){source}", "dim"))
     if panel.picture is not None:
         return image_view(head, panel, numbers)
     parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, level, side_of)]
-    parts += [Text(note, style="dim") for note in panel.notes]
+    parts += [*map(Text, panel.trust), *(Text(note, style="dim") for note in panel.notes)]
     for layers in panel.layers:
         parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers, level)]
     return Group(*parts)
 
 
-def image_view(head: Text, panel: Panel, numbers: bool) -> RenderableType:
+def image_view(head: Text, panel: Panel, numbers: Numbers) -> RenderableType:
     """Return one grid of patches per method, side by side if they fit."""
     source = "" if panel.picture is None else visible(panel.picture.source)
     grids = [_grid_view(row, numbers, _beside(row)) for row in (*panel.rows, *panel.differences)]
-    parts: list[RenderableType] = [head, Text(source, style="dim"), Columns(grids, padding=(0, 3))]
+    parts: list[RenderableType] = [
+        head,
+        Text(source, style="dim"),
+        Columns(grids, padding=(0, 3)),
+        *map(Text, panel.trust),
+    ]
     for layers in panel.layers:
         maps = [_grid_view(row, numbers, Text()) for row in layers.rows]
         parts += [Text(f"{layers.name}, by layer:", style="dim"), Columns(maps, padding=(0, 3))]
     return Group(*parts)
 
 
-def _grid_view(row: ScoreRow, numbers: bool, beside: Text) -> RenderableType:
+def _grid_view(row: ScoreRow, numbers: Numbers, beside: Text) -> RenderableType:
     columns = row.picture.columns if row.picture is not None else len(row.cells)
     lines = [row.cells[first : first + columns] for first in range(0, len(row.cells), columns)]
-    grid = Text("\n").join(Text.assemble(*(_patch(cell.share, numbers) for cell in line)) for line in lines)
+    grid = Text("\n").join(Text.assemble(*(_patch(cell, numbers) for cell in line)) for line in lines)
     grid.no_wrap, grid.overflow = True, "ignore"
     return Group(name_of(row), grid, beside)
 
@@ -107,14 +117,21 @@ def _beside(row: ScoreRow) -> Text:
     return Text(row.remark) if row.remark else Text(row.unit or best or row.nothing, style="dim")
 
 
-def _patch(share: float, numbers: bool) -> tuple[str, Style]:
+def _patch(cell: ScoreCell, numbers: Numbers) -> tuple[str, Style]:
     """Return a square of two characters, or a faint dot for 0, so that the grid stays visible."""
+    style, mark = style_of(cell.share), mark_of(cell) or " "
     if numbers:
-        return f"{share:+.1f} ", style_of(share)
-    return ("  ", style_of(share)) if step_of(share) else ("\N{MIDDLE DOT} ", Style(dim=True))
+        return f"{cell.share:+.1f}{mark}", style
+    return (f"{mark} ", style) if step_of(cell.share) else ("\N{MIDDLE DOT} ", Style(dim=True))
 
 
-def legend_view(console: Console, tuned: bool, effects: Effects) -> RenderableType:
+def mark_of(cell: ScoreCell) -> str:
+    """Return the mark of an uncertain score. Where no score is shown, there is nothing to doubt."""
+    return UNCERTAIN if cell.uncertain and abs(cell.share) >= SHOWN else ""
+
+
+def legend_view(console: Console, tuned: bool, effects: Effects, uncertain: str) -> RenderableType:
+    """Return what colours and marks mean. `uncertain`: why some scores are, if any is."""
     parts: list[RenderableType] = []
     below, above, what = effects.below, effects.above, effects.what
     if console.color_system and not console.no_color:
@@ -124,6 +141,8 @@ def legend_view(console: Console, tuned: bool, effects: Effects) -> RenderableTy
         parts.append(Text(f"+ {above} {what}, - {below} it; shares of the strongest in the row"))
     if tuned:
         parts.append(Text(f"{TUNED} tuned on the deletion curve: its deletion scores flatter it", style="dim"))
+    if uncertain:
+        parts.append(Text(f"{UNCERTAIN} uncertain: {uncertain}", style="dim"))
     return Group(*parts)
 
 
@@ -132,7 +151,7 @@ def style_of(share: float) -> Style:
     return Style(color=_hex(ink(step)), bgcolor=_hex(shade(step))) if step else Style()
 
 
-def words_of(row: ScoreRow, numbers: bool, level: Level) -> Text:
+def words_of(row: ScoreRow, numbers: Numbers, level: Level) -> Text:
     """Return the coloured words, without parsing markup: a text may contain [bold].
 
     Of tokens that touch, every second is underlined, and without colours each has its number, so that one sees where
@@ -145,8 +164,15 @@ def words_of(row: ScoreRow, numbers: bool, level: Level) -> Text:
         line.append(cell.before)
         line.append(cell.text, style_of(cell.share) + Style(underline=underline or None))
         if numbers and (abs(cell.share) >= SHOWN or touches):
-            line.append(f"({cell.share:+.2f})", "dim")
+            line.append(f"({_number_of(cell, numbers)})", "dim")
+        elif mark := mark_of(cell):
+            line.append(f"({mark})", "dim")
     return line
+
+
+def _number_of(cell: ScoreCell, numbers: Numbers) -> str:
+    interval = f" {cell.interval.shares}" if cell.interval and numbers == "intervals" else ""
+    return f"{cell.share:+.2f}{mark_of(cell)}{interval}"
 
 
 def table_view(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
@@ -231,7 +257,7 @@ def _ground(kind: head_kinds.Kind) -> Style:
 
 def side_of(row: ScoreRow) -> Text:
     """Return the text beside a row: its remark, or its strongest words."""
-    top = ", ".join(f"{cell.called} {cell.share:+.2f}" for cell in row.strongest())
+    top = ", ".join(f"{cell.called} {cell.share:+.2f}{mark_of(cell)}" for cell in row.strongest())
     return Text(row.remark) if row.remark else Text(top or row.nothing, style="dim")
 
 
@@ -240,7 +266,7 @@ def name_of(row: ScoreRow) -> Text:
 
 
 def _rows_view(
-    rows: Sequence[ScoreRow], numbers: bool, level: Level, beside: Callable[[ScoreRow], Text] | None = None
+    rows: Sequence[ScoreRow], numbers: Numbers, level: Level, beside: Callable[[ScoreRow], Text] | None = None
 ) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, max_width=40)
@@ -250,8 +276,11 @@ def _rows_view(
     return table
 
 
-def _needs_numbers(console: Console, look: Look) -> bool:
-    return look.numbers or not console.color_system or console.no_color
+def _choose_numbers(console: Console, look: Look) -> Numbers:
+    """Return intervals if numbers were requested, and shares if there is no colour to show them."""
+    if look.numbers:
+        return "intervals"
+    return "shares" if not console.color_system or console.no_color else ""
 
 
 def _hex(colour: Colour) -> str:

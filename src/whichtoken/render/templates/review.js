@@ -157,7 +157,8 @@ function fill(text) {
     if (!view) return several ? [] : [make("p", "note", `not explained by ${method.name}`)];
     const name = several ? [make("p", "name", nameOf(method))] : [];
     const note = view.note ? [make("p", "note", view.note)] : [];
-    return [...name, drawWords(text, view, method), ...drawSteps(view), ...note];
+    const trust = view.trust ? [make("p", "trust", view.trust)] : [];
+    return [...name, drawWords(text, view, method), ...drawSteps(view), ...trust, ...note];
   });
   card.querySelector(".views").replaceChildren(...parts);
   card.querySelector(".readout").textContent = "";
@@ -165,6 +166,15 @@ function fill(text) {
 
 const nameOf = (method) => method.name + (method.tuned ? " *" : "");
 const signed = (number, digits) => (number < 0 ? "" : "+") + number.toFixed(digits);
+
+// Returns the bounds of a score as text, and whether its sign is uncertain.
+function intervalOf(view, place) {
+  if (!view.low) return ["", false];
+  const [low, high] = [view.low[place], view.high[place]];
+  const uncertain = low <= 0 && high >= 0 && low < high;
+  const bounds = [low, high].map((bound) => `${bound < 0 ? "" : "+"}${bound}`).join(" to ");
+  return [`; ${view.level} interval ${bounds}${uncertain ? ", which includes 0" : ""}`, uncertain];
+}
 
 function drawWords(text, view, method) {
   const words = view.words ?? text.words;
@@ -175,8 +185,10 @@ function drawWords(text, view, method) {
     const share = score / strongest;
     const step = Math.round(Math.max(-1, Math.min(1, share)) * STEPS);
     const word = make("span", step ? (step > 0 ? "f" : "a") + Math.abs(step) : "", words[2 * place + 1]);
+    const [interval, uncertain] = intervalOf(view, place);
     const about = method.unit || `${signed(100 * share, 0)} % of the strongest`;
-    word.title = `${words[2 * place + 1]}: ${score < 0 ? "" : "+"}${score} (${about})`;
+    word.title = `${words[2 * place + 1]}: ${score < 0 ? "" : "+"}${score} (${about})${interval}`;
+    if (uncertain) word.classList.add("uncertain");
     word.dataset.word = "1";
     line.append(words[2 * place], word);
     if (used.numbers.checked) line.append(make("small", "", signed(share, 2)));

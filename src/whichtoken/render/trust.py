@@ -1,0 +1,138 @@
+"""How far scores can be trusted, in words: the one-line statement about a record, and intervals of scores. No torch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from whichtoken.records import Attribution
+from whichtoken.render.numbers import format_remaining, format_share
+from whichtoken.trust import Confidence
+from whichtoken.words import word_groups
+
+LOW_ADDITIVITY = 0.5  # below, no list of scores describes the model well
+MOST_NAMED = 4  # words in a statement
+LONGEST_NAME = 40  # characters of a word there
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The bounds of a score, and the same as shares of the strongest score of its row."""
+
+    low: float
+    high: float
+    low_share: float
+    high_share: float
+    level: float  # the probability that the score lies between them
+
+    @property
+    def includes_zero(self) -> bool:
+        """Whether the sign of the score is uncertain; that of a score that is exactly 0, as of [CLS], is not."""
+        return self.low <= 0 <= self.high and self.low < self.high
+
+    @property
+    def hint(self) -> str:
+        """Return the interval for a tooltip."""
+        doubt = ", which includes 0" if self.includes_zero else ""
+        return f"{format_share(self.level)} interval {self.low:+.4g} to {self.high:+.4g}{doubt}"
+
+    @property
+    def shares(self) -> str:
+        return f"[{self.low_share:+z.2f}, {self.high_share:+z.2f}]"
+
+
+def describe_uncertain(levels: Iterable[float]) -> str:
+    """Return why marked words are uncertain. `levels`: of their intervals; if none, an empty string."""
+    named = " or ".join(format_share(level) for level in sorted(set(levels)))
+    return f"the {named} interval of the score includes 0 (no effect)" if named else ""
+
+
+def describe_trust(record: Attribution) -> str:
+    """Return one line on how far the scores can be trusted; an empty string if the method does not say.
+
+    Words are as they are in the text: pass the line to `visible` before it is shown.
+    """
+    if record.confidence is None:
+        return ""
+    clauses = [clause(record, record.confidence) for clause in (_additivity, _first, _check, _unresolved)]
+    return "; ".join(filter(None, clauses))
+
+
+def _additivity(record: Attribution, trust: Confidence) -> str:
+    """Say how well the scores predict the model; several windows are as additive as the least additive one."""
+    if not trust.n_answers:
+        return f"these scores were not tested by removing {_units(record)}"
+    several = record.n_windows > 1
+    trials = f"({trust.n_answers} trial{'s' * (trust.n_answers != 1)}{' in all' * several})"
+    units, share = _units(record), trust.additivity
+    if share is None:
+        return f"the output stays the same when {units} are removed {trials}"
+    low = share < LOW_ADDITIVITY
+    amount = "none" if share < 0.005 else f"{'only ' * low}{format_share(share)}"
+    where = f"in the worst of {record.n_windows} windows, " * several
+    found = f"{where}the scores predict {amount} of the variation in the output when {units} are removed {trials}"
+    return f"{found}: the {units} interact, so no list of scores describes this decision well" if low else found
+
+
+def _first(record: Attribution, trust: Confidence) -> str:
+    best = max(_parts(record), key=lambda part: part.score, default=None)
+    if trust.first is None or best is None or best.score <= 0:
+        return ""
+    doubt = ", but with only" if trust.first < 0.5 else " with"
+    return f"{best.name} ranks first{doubt} {format_share(trust.first)} certainty"
+
+
+def _check(record: Attribution, trust: Confidence) -> str:
+    if trust.check is None or not (gone := set(trust.check.tokens)):
+        return ""
+    parts = sorted((part for part in _parts(record) if gone & set(part.tokens)), key=lambda part: -part.score)
+    before, after = (format_remaining(record, output) for output in (record.output, trust.check.output))
+    change = "falls" if trust.check.output < record.output else "rises"
+    result = f"stays at {after}" if before == after else f"{change} from {before} to {after}"
+    named = _list([part.name for part in parts], _units(record))
+    return f"without {named}, the {record.reading} {result}" if named else ""
+
+
+def _unresolved(record: Attribution, trust: Confidence) -> str:
+    if not trust.n_unresolved:
+        return ""
+    prior = record.settings.get("prior")
+    named = f" ({prior})" if isinstance(prior, str) and prior else ""
+    count = f"{trust.n_unresolved} of {trust.n_units} {_units(record)}"
+    return f"{count} were not resolved: their scores mostly follow the prior{named}"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A word, token or patch that was removed as a whole."""
+
+    name: str
+    score: float
+    tokens: tuple[int, ...]
+
+
+def _units(record: Attribution) -> str:
+    if record.picture is not None:
+        return "patches"
+    return "tokens" if record.settings.get("units") == "token" else "words"
+
+
+def _parts(record: Attribution) -> list[_Part]:
+    if record.picture is not None:
+        first = len(record.tokens) - record.picture.rows * record.picture.columns
+        return [_Part(record.tokens[i], record.scores[i], (i,)) for i in range(first, len(record.tokens))]
+    if _units(record) == "tokens":
+        content = [i for i, sequence in enumerate(record.sequences) if sequence is not None]
+        return [_Part(_quote(record.tokens[i]), record.scores[i], (i,)) for i in content]
+    groups = word_groups(record.texts, record.spans, record.sequences, record.word_ids)
+    pairs = zip(record.words(), groups, strict=True)
+    return [_Part(_quote(word.text), word.score, tokens) for word, tokens in pairs]
+
+
+def _quote(text: str) -> str:
+    return f"“{text if len(text) <= LONGEST_NAME else f'{text[: LONGEST_NAME - 1]}…'}”"
+
+
+def _list(names: Sequence[str], units: str) -> str:
+    if len(names) > MOST_NAMED:
+        names = [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} more {units}"]
+    *others, last = names or [""]
+    return f"{', '.join(others)} and {last}" if others else last
