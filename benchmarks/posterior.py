@@ -16,6 +16,7 @@ benchmarks/results. Settings were chosen on training texts (`ablate`).
 import argparse
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ RUNS, RESULTS = Path(__file__).parent / "runs", Path(__file__).parent / "results
 BUDGETS = (16, 32, 64, 128)
 MANY = 500  # the evaluations that people give lime and shap
 SINGLE = ("attn-lrp", "att-x-att-grads", "attcat", "random")
-ALTERNATIVES = {
+ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "prior": ("attn-lrp", "integrated-gradients", "attcat", "none"),
     "proposal": ("both-ends", "prior", "uniform"),
     "perturbation": ("mask", "mixed"),
@@ -39,7 +40,6 @@ ALTERNATIVES = {
     "per_round": (4, 16, 64),
 }
 N_REFERENCE = 4000  # deletions behind the effects that intervals are compared with
-DEVELOPMENT = {"metrics": ("aopc",), "perturbations": ("delete", "mask")}
 
 
 def main() -> None:
@@ -67,7 +67,11 @@ def main() -> None:
 
 def bench(subject: wt.Subject, args: argparse.Namespace, methods: list[str | Method], name: str) -> None:
     how = wt.bench.protocol(
-        sample=args.texts, min_tokens=args.min_tokens, max_tokens=args.max_tokens, **DEVELOPMENT
+        metrics=("aopc",),
+        perturbations=("delete", "mask"),
+        sample=args.texts,
+        min_tokens=args.min_tokens,
+        max_tokens=args.max_tokens,
     )
     print(wt.bench.run(subject, args.data, methods, protocol=how, out=RUNS / name))
 
@@ -84,7 +88,7 @@ def rivals(subject: wt.Subject, many: bool) -> list[str | Method]:
 
 
 def alternatives() -> list[str | Method]:
-    changed = [wt.method("posterior", **{key: value}) for key, values in ALTERNATIVES.items() for value in values]
+    changed = [wt.method("posterior", None, **{key: v}) for key, values in ALTERNATIVES.items() for v in values]
     return ["posterior", *changed]
 
 

@@ -205,7 +205,7 @@ def test_every_method_works_where_the_caller_switched_gradients_off(context: Any
 def test_attention_that_is_captured_bounds_the_batch(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, texts = subject_of("bert"), ["slow film"] * 6
     rows: list[int] = []
-    monkeypatch.setattr("whichtoken._explain.PAIRS_PER_BATCH", 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
+    monkeypatch.setattr("whichtoken.scoring.PAIRS_PER_BATCH", 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
     with subject.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits))):
         wt.explain(subject, texts, ["gradient-x-input"])
         wt.explain(subject, texts, ["gae"])
@@ -217,7 +217,7 @@ def test_many_texts_go_through_in_several_batches(subject_of: SubjectOf, monkeyp
     subject = subject_of("bert")
     texts = ["slow " * n for n in (9, 1, 5, 2, 8, 3)]
     expected = wt.explain(subject, texts, methods="attcat")
-    monkeypatch.setattr("whichtoken._explain.TOKENS_PER_BATCH", 20)
+    monkeypatch.setattr("whichtoken.scoring.TOKENS_PER_BATCH", 20)
     for one, other in zip(wt.explain(subject, texts, methods="attcat"), expected, strict=True):
         assert one["attcat"].texts == other["attcat"].texts
         assert one["attcat"].scores == pytest.approx(other["attcat"].scores, rel=1e-9)

@@ -42,6 +42,7 @@ LEVELS = [
     {"references/candidates"},
     {"references/_build", "heads/_build"},
     {"top_words"},
+    {"scoring"},
     {"_explain"},
     {"evaluate", "metrics/randomisation"},
     {"bench"},

@@ -107,7 +107,7 @@ def test_a_batch_is_bounded_by_the_attention_that_propagation_keeps(
     method: str, size: int, subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if no attention is recorded: the graph that relevance goes back through holds it, for some in float64."""
-    monkeypatch.setattr("whichtoken._explain.PAIRS_PER_BATCH", size * 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
+    monkeypatch.setattr("whichtoken.scoring.PAIRS_PER_BATCH", size * 2 * 4**2 * 9)  # two texts of 4 tokens, 9 heads
     job = plan(subject_of("bert"), [method])
     assert job.fits(2, 4)
     assert not job.fits(3, 4)

@@ -2,8 +2,8 @@
 
 Model: y = D w + noise. D says which parts each question removed, y how far the output dropped; w are the effects of the
 parts. Prior: w ~ N(0, t² C), C = S + k² m m', with m a single-pass map: effects scatter around a multiple of the map,
-which is learned, too (k = 0: the map is ignored). S = I, or diagonal with entries (b + |m_i|)²: parts that matter in the
-map may have larger effects. The noise has variance l t². t is integrated out; k, l and S are averaged over grids,
+which is learned, too (k = 0: the map is ignored). S = I, or diagonal with entries (b + |m_i|)²: parts that matter in
+the map may have larger effects. The noise has variance l t². t is integrated out; k, l and S are averaged over grids,
 weighted by their evidence (Bishop, Pattern Recognition and Machine Learning, 2006, 3.3 to 3.5).
 """
 

@@ -12,7 +12,6 @@ from whichtoken.core.additive import Answers, Effects, fit_effects
 MOST = 0.6  # share of the parts that a question removes at most
 FIRST_NOISE = 0.4  # of the first round, in units of the largest value of the prior map
 TRIES = 4  # candidates per question: a question that was asked before teaches nothing
-MANY = 64  # parts above which blocks are removed first
 
 Proposal = Literal["thompson", "both-ends", "prior", "uniform"]
 
@@ -36,7 +35,6 @@ class Search:
     """One input: its parts, and what is known about their effects."""
 
     sizes: Int[np.ndarray, " part"]  # in tokens
-    blocks: Int[np.ndarray, " part"]  # the sentence that a part belongs to
     prior: Float[np.ndarray, " part"]  # a map whose largest absolute value is 1, or zeros
     normal: Float[np.ndarray, "draw part"]  # standard normal numbers for all draws
     within: Float[np.ndarray, " token"]  # how the map differs from its mean over the part, on the scale of `prior`
@@ -53,12 +51,11 @@ class Search:
 
 def start_search(
     parts: Int[np.ndarray, " token"],
-    blocks: Int[np.ndarray, " token"],
     scores: Float[np.ndarray, " token"],
     ids: Int[np.ndarray, " token"],
     plan: Plan,
 ) -> Search:
-    """Prepare an input. `parts` and `blocks`: of each token, -1 where it cannot be removed; `scores`: the prior map."""
+    """Prepare an input. `parts`: of each token, -1 where it cannot be removed. `scores`: the prior map."""
     members = [np.flatnonzero(parts == part) for part in range(parts.max(initial=-1) + 1)]
     prior = np.array([scores[tokens].sum() for tokens in members])
     largest = np.abs(prior).max(initial=0)
@@ -68,7 +65,6 @@ def start_search(
     words = [tuple(ids[tokens].tolist()) for tokens in members]
     return Search(
         sizes=sizes,
-        blocks=np.array([blocks[tokens[0]] for tokens in members], dtype=int),
         prior=prior / largest if largest > 0 else prior,
         within=within / largest if largest > 0 else np.zeros(len(parts)),
         normal=_numbers_of_parts(words, plan.seed, n_draws),
@@ -113,23 +109,9 @@ def _candidates(search: Search, plan: Plan, attempt: int) -> Bool[np.ndarray, "q
         drawn = search.effects.draw(normal, shared)
     if plan.proposal == "both-ends":
         drawn = np.where(which_end[:, None] < 0.5, drawn, -drawn)
-    groups = _groups(search, plan, attempt)
-    sizes = np.bincount(groups, search.sizes)
-    per_token = np.stack([np.bincount(groups, row) for row in drawn]) / sizes
-    counts = 1 + (how_many * max(1, int(MOST * len(sizes)))).astype(int)
-    ranks = np.argsort(np.argsort(-per_token, axis=1, kind="stable"), axis=1)
-    return (ranks < counts[:, None])[:, groups]
-
-
-def _groups(search: Search, plan: Plan, attempt: int) -> Int[np.ndarray, " part"]:
-    """Return what is removed together: blocks in the first half of a long input's questions, else single parts.
-
-    There may be fewer new questions about blocks than wanted; later attempts are about single parts.
-    """
-    blocks = np.unique(search.blocks, return_inverse=True)[1]
-    is_long = search.n_parts > MANY and blocks.max() > 0
-    coarse = is_long and 2 * len(search.answers.drops) < plan.budget and 2 * attempt < TRIES
-    return blocks if coarse else np.arange(search.n_parts)
+    counts = 1 + (how_many * max(1, int(MOST * search.n_parts))).astype(int)
+    ranks = np.argsort(np.argsort(-drawn / search.sizes, axis=1, kind="stable"), axis=1)
+    return ranks < counts[:, None]
 
 
 def learn(search: Search, removed: Bool[np.ndarray, "question part"], drops: Float[np.ndarray, " question"]) -> Search:

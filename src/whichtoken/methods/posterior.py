@@ -5,15 +5,14 @@ The prior of w is centred on a learned multiple of a single-pass map (`prior`); 
 model is asked in rounds: draw w from the posterior (Thompson sampling), remove the c highest words (c uniform, up to 60
 percent of them), evaluate, update. Scores are the posterior mean; with `budget` = 0, they are those of the prior.
 
-A long text has more words than questions. The first half of its questions remove whole sentences, the others words;
-words that the answers say little about are counted as not resolved. Related work: LIME (Ribeiro et al., 2016), Kernel
-SHAP (Lundberg & Lee, 2017), BayesLIME and BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024), which
-ask random questions and do not start from a map of the model.
+A long text has more words than questions: words that the answers say little about are counted as not resolved, and
+their scores follow the map. Related work: LIME (Ribeiro et al., 2016), Kernel SHAP (Lundberg & Lee, 2017), BayesLIME and
+BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024), which ask random questions and do not start from
+a map of the model.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from whichtoken.core.questions import Plan, Proposal, Search, learn, propose, start_search
 from whichtoken.core.registry import parse, register
-from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace, needs
+from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
 from whichtoken.errors import BadSetting
 from whichtoken.trust import Confidence, Removal
 
@@ -38,7 +37,7 @@ UNRESOLVED = 0.9  # share of its prior standard deviation that a unit keeps if t
 class Posterior(Method):
     prior: str = "att-x-att-grads"  # a method, or "none"
     budget: int = field(default=64, metadata={"least": 0})  # questions
-    units: Literal["word", "token"] = "word"
+    units: Level = "word"
     perturbation: str | None = None  # how units are removed: None is the task's own way; "mixed": deleted and masked
     proposal: Proposal = "thompson"
     per_round: int = field(default=8, metadata={"least": 1})
@@ -63,8 +62,8 @@ class Posterior(Method):
         if self.budget == 0:
             return prior
         plan = Plan(self.budget, self.per_round, self.proposal, self.seed)
-        units, blocks = probe.units(self.units), probe.units("sentence")
-        rows = [values.cpu().numpy() for values in (units, blocks, prior.tokens.double(), trace.ids)]
+        units = probe.units(self.units)
+        rows = [values.cpu().numpy() for values in (units, prior.tokens.double(), trace.ids)]
         searches = [start_search(*row, plan) for row in zip(*rows, strict=True)]
         ask = _Asker(probe, units, trace.lengths.tolist(), self.perturbation)
         while True:

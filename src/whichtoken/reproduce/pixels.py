@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from whichtoken._explain import plan, score_pieces
+from whichtoken._explain import plan
 from whichtoken.core.objectives import Anything, Link
 from whichtoken.core.perturb import Fill as FillPixels
 from whichtoken.core.perturb import Perturbation
@@ -25,6 +25,7 @@ from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import LogitCache, Subject
 from whichtoken.records import Attribution
+from whichtoken.scoring import score_pieces
 from whichtoken.targets import label_index
 from whichtoken.tasks import Piece, task_for
 from whichtoken.tasks.classify import link_of

@@ -111,6 +111,7 @@ class QuestionAnswering(Task):
     keywords: ClassVar[tuple[str, ...]] = ("question", "texts")
     input_hint: ClassVar[str] = "question=... and context=..., or --question and --context"
     default_method: ClassVar[str] = "gae"
+    quick_method: ClassVar[str] = "gae"
     levels: ClassVar[tuple[str, ...]] = texts.LEVELS
     has_classes: ClassVar[bool] = False
     has_answers: ClassVar[bool] = True

@@ -55,6 +55,7 @@ class ImageClassification(Task):
     keywords: ClassVar[tuple[str, ...]] = ("images",)
     input_hint: ClassVar[str] = "images=[...], or --image FILE"
     default_method: ClassVar[str] = "gae"
+    quick_method: ClassVar[str] = "gae"
     at_once: ClassVar[int] = 16
     levels: ClassVar[tuple[str, ...]] = ("token", "pixel")
     protocol: ClassVar[Mapping[str, Any]] = {"perturbations": ("black",), "min_tokens": 1}

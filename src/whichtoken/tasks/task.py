@@ -14,6 +14,7 @@ from torch import Tensor
 
 from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.registry import method
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Level, Method
 from whichtoken.data.examples import Columns, ImageExample, TextExample, as_rows, parse_mapping
@@ -33,6 +34,7 @@ from whichtoken.targets import Part, Target
 from whichtoken.trust import Confidence
 
 ENTRY_POINTS = "whichtoken.tasks"
+FEW = 100  # inputs that are explained by a method of many evaluations if no method is named
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,9 @@ class Task(Protocol):
     purpose: ClassVar[str]  # what the model does, for messages: "classifies texts"
     keywords: ClassVar[tuple[str, ...]] = ("texts",)  # kinds of input that it reads: texts, question, images
     input_hint: ClassVar[str] = "texts, or pairs of texts"  # how to pass inputs, for messages
-    # Used if no method is named: the most faithful of one pass in docs/results.md, without LRP because of its patents.
-    default_method: ClassVar[str] = "att-x-att-grads"
+    # Used if no method is named: the most faithful ones in docs/results.md, without LRP because of its patents.
+    default_method: ClassVar[str] = "posterior"
+    quick_method: ClassVar[str] = "att-x-att-grads"  # of one pass, for many inputs
     at_once: ClassVar[int] = 128  # inputs that are encoded and sorted by length together
     levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
     protocol: ClassVar[Mapping[str, Any]] = {}  # benchmark defaults that differ from the recommended protocol
@@ -256,6 +259,12 @@ class Task(Protocol):
         if how not in removals:
             raise UnknownName("perturbation", how, removals)
         return removals[how]
+
+    def choose_method(self, n_inputs: int | None) -> str:
+        """Return the method to use if none is named; None: nobody knows how many inputs there are."""
+        if n_inputs is None or n_inputs > FEW or self.can_run(method(self.default_method)) is not None:
+            return self.quick_method
+        return self.default_method
 
     def bench_target(self, part: Part) -> Any:
         """Return what a benchmark explains if it does not explain the gold label. `part`: which ends of an answer."""

@@ -1,0 +1,206 @@
+"""Score pieces of inputs in batches: one pass per view, then every method on its pass."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor
+
+from whichtoken.core.objectives import anything, probability_of
+from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting
+from whichtoken.errors import NotFinite
+from whichtoken.models import Batch, LogitCache, LongTexts, ModelProbe, Subject, batches, capture, return_freed_memory
+from whichtoken.references._build import library_of_texts
+from whichtoken.tasks import Piece, Scored, ScoredPiece, Task
+from whichtoken.tasks.sources import OnBadInput
+
+TOKENS_PER_BATCH = 4096
+PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
+SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of `explain`, validated and planned."""
+
+    task: Task  # bound to a twin of the subject
+    methods: Mapping[str, Method]
+    passes: Mapping[View, Needs]  # the plain view first: it determines what is explained
+    targets: tuple[Any, ...]  # each gives results of its own
+    long: LongTexts | None
+    layers: bool
+    remove_top: int = 0  # words, one after another; 0: no removals are measured
+    cache: LogitCache | None = None  # shared with other calls about the same inputs
+    on_bad_input: OnBadInput | None = None  # called for an input that cannot be explained; None: raise
+
+    @property
+    def subject(self) -> Subject:
+        return self.task.subject
+
+    def fits(self, rows: int, longest: int) -> bool:
+        config = self.subject.model.config
+        eager = self.subject.own_attention == "eager"
+        kept = max(_n_attentions(needs, eager) for needs in self.passes.values())
+        heads = config.num_hidden_layers * config.num_attention_heads * kept
+        small = rows * longest <= TOKENS_PER_BATCH and rows * longest**2 * heads <= PAIRS_PER_BATCH
+        return small and self.subject.fits_rows(rows)
+
+    @property
+    def at_once(self) -> int:
+        slow = any(method.needs.asks - {Ask.REFERENCES, Ask.HEADS} for method in self.methods.values())
+        return min(SLOW_AT_ONCE, self.task.at_once) if slow else self.task.at_once
+
+    def origin(self, key: str) -> dict[str, Any]:
+        """Return the record fields that say how scores were computed, the same for every input."""
+        method = self.methods[key]
+        return {
+            "method": method.name,
+            "name": "" if key == method.name else key,
+            "settings": {name: describe_setting(value) for name, value in method.settings.items()},
+            "tuned_on_deletion": method.tuned_on_deletion,
+            "model": self.subject.title,
+            "revision": self.subject.fingerprint(),
+        }
+
+
+def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int, list[ScoredPiece]]:
+    """Score all pieces; return each input's pieces in order, keyed by the index of the input."""
+    scored: dict[int, ScoredPiece] = {}
+    waiting = [piece.index for piece in pieces]
+    for same_size in _group_by_size(pieces):
+        for group in batches([len(pieces[i].row) for i in same_size], job.fits):
+            places = [same_size[i] for i in group]
+            scored.update(zip(places, score_batch(job, [pieces[i] for i in places]), strict=True))
+            return_freed_memory()
+            for i in places:
+                waiting.remove(pieces[i].index)
+            if bar is not None:
+                finished = len({pieces[i].index for i in places} - set(waiting))
+                bar.update(finished if len(job.targets) == 1 else finished / len(job.targets))
+    by_input: dict[int, list[ScoredPiece]] = {}
+    for i, piece in enumerate(pieces):
+        by_input.setdefault(piece.index, []).append(scored[i])
+    return by_input
+
+
+def _group_by_size(pieces: Sequence[Piece]) -> list[list[int]]:
+    """Group images of the same size, which can be stacked; texts form one group, because they are padded."""
+    sizes: dict[Any, list[int]] = {}
+    for i, piece in enumerate(pieces):
+        sizes.setdefault(None if piece.row.image is None else piece.row.image.pixels.shape, []).append(i)
+    return list(sizes.values())
+
+
+def score_batch(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
+    """Score one batch: run one pass per view, then every method on its pass."""
+    start, subject = perf_counter(), job.subject
+    batch = subject.batch([piece.row for piece in pieces])
+    choose = partial(job.task.objective, pieces)
+    trace = capture(subject, batch, choose, job.passes[View()])
+    logits = trace.logits
+    check_logits(subject, batch, [piece.index for piece in pieces], logits)
+    objective = choose(logits)
+    probe = ModelProbe(
+        subject,
+        batch,
+        objective,
+        removals=job.task.removals(),
+        segments=[piece.segments for piece in pieces],
+        cache=job.cache,
+        library_of=library_of_texts,
+    )
+    scored = _score_view(job, View(), trace, probe, _SharedPass(pieces, perf_counter() - start))
+    for view in [view for view in job.passes if view != View()]:
+        del trace  # so that two views are never in memory together
+        start = perf_counter()
+        trace = capture(subject, batch, lambda logits: objective, job.passes[view])
+        scored |= _score_view(job, view, trace, probe, _SharedPass(pieces, perf_counter() - start))
+    probability = probability_of(objective, logits).tolist()
+    return [
+        ScoredPiece(
+            piece, objective.target(i), probability[i], {key: rows[i] for key, rows in scored.items()}, logits[i]
+        )
+        for i, piece in enumerate(pieces)
+    ]
+
+
+@dataclass(frozen=True)
+class _SharedPass:
+    """The pieces of a shared pass, and how long it took."""
+
+    pieces: Sequence[Piece]
+    seconds: float
+
+
+def _score_view(job: Job, view: View, trace: Trace, probe: ModelProbe, shared: _SharedPass) -> dict[str, list[Scored]]:
+    methods = {key: method for key, method in job.methods.items() if method.needs.view == view}
+    return {key: _run_method(method, trace, probe, shared, job.layers) for key, method in methods.items()}
+
+
+def _run_method(method: Method, trace: Trace, probe: ModelProbe, shared: _SharedPass, layers: bool) -> list[Scored]:
+    start, before = perf_counter(), probe.cost.sequences
+    scores = method(trace.restrict(method.needs), probe)
+    lengths = trace.lengths.tolist()
+    rows = [tokens[:length] for tokens, length in zip(scores.tokens, lengths, strict=True)]
+    terms = scores.layers.tolist() if scores.layers is not None and layers else [()] * len(rows)
+    by_layer = [tuple(tuple(layer[:n]) for layer in row_terms) for row_terms, n in zip(terms, lengths, strict=True)]
+    for piece, row in zip(shared.pieces, rows, strict=True):
+        if not row.isfinite().all():
+            at = _locate_non_finite(trace) or "the method itself"
+            problem = f"{method.label} gives NaN or infinite scores; first found in {at}"
+            raise NotFinite(f": {problem}", index=piece.index)
+    seconds = (shared.seconds + perf_counter() - start) / len(rows)
+    evaluations = 1 + len({rules for rules, _ in method.needs.relevance}) + (probe.cost.sequences - before) / len(rows)
+    details: Sequence[Mapping[str, object]] = scores.details or [{}] * len(rows)
+    pixels, confidence = scores.pixels, scores.confidence or [None] * len(rows)
+    return [
+        Scored(
+            tuple(row.tolist()),
+            dict(detail),
+            summands,
+            seconds,
+            evaluations,
+            None if pixels is None else pixels[i],
+            confidence[i],
+        )
+        for i, (row, detail, summands) in enumerate(zip(rows, details, by_layer, strict=True))
+    ]
+
+
+def check_logits(subject: Subject, batch: Batch, indices: Sequence[int], logits: Tensor) -> None:
+    finite = logits.isfinite().flatten(1).all(-1).tolist()
+    if not all(finite):
+        trace = capture(subject, batch, anything, Needs(frozenset({Site.EMBEDDINGS, Site.HIDDEN})))
+        at = _locate_non_finite(trace) or "the classification head"
+        problem = f"{subject.title} gives NaN or infinite logits; first found in {at}"
+        index = indices[finite.index(False)]
+        raise NotFinite(f": {problem}. Check the weights, or use a wider dtype", index=index)
+
+
+def _locate_non_finite(trace: Trace) -> str | None:
+    """Return where a trace first contains NaN or infinity, in the order of the network."""
+    for kind, tensors in (("values", trace.values), ("gradients", trace.grads)):
+        for site in (site for site in Site if site in tensors):
+            for layer, tensor in enumerate(tensors[site]):
+                if not tensor.isfinite().all():
+                    return f"{kind} of {site}, layer {layer}"
+    for (rules, site), layers in trace.relevances.items():
+        if not all(tensor.isfinite().all() for tensor in layers):
+            return f"relevance of {site} under {rules.name}"
+    return None
+
+
+def _n_attentions(needs: Needs, eager: bool) -> int:
+    """Return how many sets of attention matrices a pass keeps; values and gradients are one: most methods need both.
+
+    Without fused attention, the graph of a gradient holds one set even if none is recorded. Relevance is in float64,
+    so that one set has the size of two.
+    """
+    sizes = [(site, 2 if rules.carries == "relevance" else 1) for rules, site in needs.relevance]
+    recorded = sum(size for site, size in sizes if site is Site.ATTENTION)
+    recorded += Site.ATTENTION in needs.values | needs.grads
+    differentiated = bool(needs.grads) or Ask.PASSES in needs.asks
+    unfused = int(differentiated and (eager or needs.view.hides))
+    return max([recorded, unfused, *(size for _, size in sizes)])
