@@ -28,7 +28,7 @@ def is_expensive(built: Method) -> bool:
 
 def is_slow(built: Method) -> bool:
     """Whether a method takes about as long as removing parts does: an expensive one, or one that searches."""
-    return is_expensive(built) or Ask.DELETIONS in built.needs.asks
+    return is_expensive(built) or bool(built.needs.asks & {Ask.DELETIONS, Ask.ANSWERS})
 
 
 def _only_for_curves(built: Method) -> bool:
