@@ -15,18 +15,11 @@ benchmarks/results. Settings were chosen on training texts (`ablate`).
 
 import argparse
 from pathlib import Path
-from time import process_time
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from scoring import sample_texts
-
 import whichtoken as wt
+from scoring import sample_texts
 from whichtoken.core.trace import Method
-from whichtoken.models import LogitCache
-from whichtoken.tasks import Task, task_for
 
 RUNS, RESULTS = Path(__file__).parent / "runs", Path(__file__).parent / "results"
 BUDGETS = (16, 32, 64, 128)
@@ -52,7 +45,9 @@ def main() -> None:
     parser.add_argument("--references", type=Path)
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--min-tokens", type=int, default=10)
-    parser.add_argument("--many", action="store_true", help=f"also tis, and lime and kernel-shap with {MANY} evaluations")
+    parser.add_argument(
+        "--many", action="store_true", help=f"also tis, and lime and kernel-shap with {MANY} evaluations"
+    )
     args = parser.parse_args()
     subject = wt.load(args.model, references=args.references)
     if args.what == "compare":

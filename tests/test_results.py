@@ -109,7 +109,7 @@ def test_inputs_with_scores_that_are_not_finite_can_be_skipped(
     subject_of: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject, bad = subject_of("bert"), list[Any]()
-    import whichtoken._explain as module
+    import whichtoken.scoring as module
 
     check = module.check_logits
 

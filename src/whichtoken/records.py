@@ -244,7 +244,7 @@ class Curve:
     n_cut: int
     grid: str = "tenths"
     level: str = "token"
-    tuned_on_deletion: bool = False  # the method used deletion curves to compute its scores
+    tuned_on_deletion: bool = False  # the method evaluated inputs with parts removed to compute its scores
     seconds: float = field(default=0.0, compare=False)
     value: tuple[float, ...] = ()  # what a regression model predicts at each step
 

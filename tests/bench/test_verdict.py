@@ -164,4 +164,4 @@ def test_a_quick_benchmark_measures_cheap_methods_and_random(subject_of: Subject
     how = wt.bench.protocol("quick", min_tokens=1, sample=1, perturbations=("delete",))
     found = {line.method for line in wt.bench.run(subject_of("bert"), [" ".join(WORDS[:4])], protocol=how).lines}
     assert {"attcat", "gae", "attn-lrp", "random"} <= found
-    assert not found & {"refined-noise", "contrast-cat", "tis", "integrated-gradients"}
+    assert not found & {"refined-noise", "contrast-cat", "tis", "integrated-gradients", "lime", "leave-one-out"}

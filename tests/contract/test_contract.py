@@ -38,6 +38,8 @@ SMALL = {
     "tis": {"n_masks": 12},
     "contrast-cat": {"n": 3},
     "refined-noise": {"n": 3},
+    "lime": {"budget": 12},
+    "kernel-shap": {"budget": 12},
 }
 WRITTEN = [label for name in method_names() for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
 METHODS = {method.label: method for text in WRITTEN for method in [parse(text, **SMALL.get(text.split("@")[0], {}))]}
@@ -286,6 +288,8 @@ def test_a_method_asks_what_it_declares_and_nothing_else(label: str, monkeypatch
     asked = set()
     kinds = {
         "keep": Ask.DELETIONS,
+        "outputs": Ask.ANSWERS,
+        "log_odds": Ask.ANSWERS,
         "keep_in_place": Ask.REMOVALS,
         "references": Ask.REFERENCES,
         "heads": Ask.HEADS,

@@ -34,6 +34,8 @@ SMALL = {
     "tis": {"n_masks": 12},
     "contrast-cat": {"n": 3},
     "refined-noise": {"n": 3},
+    "lime": {"budget": 12},
+    "kernel-shap": {"budget": 12},
 }
 FEW = ("attcat", "alti", "full-lrp", "contrast-cat")  # gradients, the inside of blocks, rules, references
 Step = Callable[[], object]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import whichtoken as wt
 from whichtoken.core.objectives import Objective
+from whichtoken.core.perturb import Fill
 from whichtoken.core.registry import find, method_names, parse
 from whichtoken.core.trace import Method, Needs, Scores, Site, Trace, needs, plan_passes
 from whichtoken.errors import BadInput, UnsupportedModel
@@ -176,7 +177,8 @@ def scores_of(kind: str, pixels: Tensor, attention: str | None = None) -> dict[s
     subject = with_heads(subject_of(kind, attention))
     batch = image_batch(subject, pixels)
     goal = second(subject)(pixels)
-    probe, found = ModelProbe(subject, batch, goal), {}
+    fills = {"mean": Fill("mean", None)}  # black is not defined without an image processor
+    probe, found = ModelProbe(subject, batch, goal, removals=fills), {}
     for view, asked in plan_passes(methods().values()).items():
         trace = capture(subject, batch, lambda logits: goal, asked)
         for label, method in methods().items():

@@ -23,7 +23,13 @@ from whichtoken.tasks import task_for
 from whichtoken.tasks.classify import link_of
 
 TEXT = "The film was slow, but the music was touching."
-SMALL: dict[str, Any] = {"integrated-gradients": {"steps": 4}, "tis": {"n_masks": 12}, "refined-noise": {"n": 3}}
+SMALL: dict[str, Any] = {
+    "integrated-gradients": {"steps": 4},
+    "tis": {"n_masks": 12},
+    "refined-noise": {"n": 3},
+    "lime": {"budget": 12},
+    "kernel-shap": {"budget": 12},
+}
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 

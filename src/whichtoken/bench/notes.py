@@ -154,9 +154,9 @@ def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
     )
     if any(line.tuned_on_deletion for line in table.lines):
         yield (
-            "* tuned on deletion: the method used deletion curves (nine steps of its own) to compute its scores, so "
-            "deletion metrics flatter it; it did not use mask metrics. refined-noise is the control: the same search "
-            "on noise."
+            "* tuned on deletion: the method evaluated shortened inputs (deletion curves of its own, or subsets of the "
+            "words) to compute its scores, so deletion metrics flatter it; mask metrics do not, unless its settings "
+            "replace words by the mask token. refined-noise is the control of the search on curves: the same on noise."
         )
     bounded = [record for record in run.inputs if any(planned.lower is not None for planned in record.plans)]
     if bounded:

@@ -6,6 +6,7 @@ Traces are 0 at padding (see `trace.Trace`), so a sum over tokens is safe and a 
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -133,6 +134,12 @@ def mask_own_entry(
 def single_readout(trace: Trace) -> Bool[Tensor, "batch token"]:
     """Mark the read-out position: none if the head reads a mean; for questions, the ends of the answer being read."""
     return trace.readout > 0 if trace.answering else trace.readout == 1
+
+
+def seed_rows(trace: Trace, seed: int) -> list[np.random.Generator]:
+    """Return a generator for each row, seeded by its token ids, so that it does not depend on the rest of the batch."""
+    lengths = trace.lengths.tolist()
+    return [np.random.default_rng([seed, *trace.ids[row, :n].tolist()]) for row, n in enumerate(lengths)]
 
 
 def minmax(values: Float[Tensor, "batch *rest"], valid: Bool[Tensor, "batch *rest"]) -> Float[Tensor, "batch *rest"]:

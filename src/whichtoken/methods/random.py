@@ -6,9 +6,9 @@ its batch. Special tokens get 0.
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
+from whichtoken.core.ops import seed_rows
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
 
@@ -24,7 +24,7 @@ class Random(Method):
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         scores = torch.zeros_like(trace.readout)
-        for row, length in enumerate(trace.lengths.tolist()):
-            ids = trace.ids[row, :length].tolist()
-            scores[row, :length] = torch.from_numpy(np.random.default_rng([self.seed, *ids]).random(length)).to(scores)
+        for row, generator in enumerate(seed_rows(trace, self.seed)):
+            length = int(trace.lengths[row])
+            scores[row, :length] = torch.from_numpy(generator.random(length)).to(scores)
         return Scores(scores.masked_fill(trace.special, 0))

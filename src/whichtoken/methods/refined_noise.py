@@ -9,12 +9,11 @@ Contrast-CAT gains beyond that comes from the contrast. Other settings and the p
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whichtoken.core.ops import attended_gradient, layer_dot
+from whichtoken.core.ops import attended_gradient, layer_dot, seed_rows
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.methods.contrast_cat import ContrastCAT
@@ -53,11 +52,11 @@ class RefinedNoise(Method):
         return Scores(scores, combined.details)
 
     def _noise(self, attcat: Float[Tensor, "batch token"], trace: Trace) -> Float[Tensor, "batch map token"]:
-        """Draw noise from the seed and the token ids, so that it does not depend on the other texts of the batch."""
+        """Draw noise that does not depend on the other texts of the batch."""
         noise = torch.zeros(len(attcat), self.n, attcat.shape[1], dtype=attcat.dtype, device=attcat.device)
-        for row, length in enumerate(trace.lengths.tolist()):
+        for row, generator in enumerate(seed_rows(trace, self.seed)):
+            length = int(trace.lengths[row])
             content = ~trace.special[row, :length]
-            generator = np.random.default_rng([self.seed, *trace.ids[row, :length].tolist()])
             spread = attcat[row, :length][content].std(correction=0)
             normal = torch.from_numpy(generator.standard_normal((self.n, length))).to(attcat)
             noise[row, :, :length] = self.noise * spread * normal * content

@@ -13,7 +13,7 @@ from whichtoken.core.objectives import Objective, probability_of
 from whichtoken.core.perturb import Delete, Pattern, Perturbation, Remainders, patch_pixels
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Level, Needs, Site, Trace, needs
-from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UsageError
+from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UnknownName, UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, batches, extract_row
@@ -91,7 +91,7 @@ class ModelProbe:
 
     def _without(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> tuple[Remainders, Objective]:
         """Return what remains of each row under each pattern, and the objective to read from it."""
-        removal = next(iter(self.removals.values()), self.perturbation) if how is None else self.removals[how]
+        removal = self._find_removal(how)
         kept = kept | (self.batch.special | ~self.batch.mask | self.objective.anchors(self.batch))[:, None]
         rows, patterns, n = list[Row](), list[Pattern](), kept.shape[1]
         for row, of_row in enumerate(kept):
@@ -104,6 +104,16 @@ class ModelProbe:
         return Remainders(rows, patterns, removal), (
             objective.after_removal(kept.flatten(0, 1)) if removal.shortens else objective
         )
+
+    def _find_removal(self, how: str | None) -> Perturbation:
+        """Return a removal by name, or (None) the task's own. The mapping itself refuses what does not suit a model."""
+        if how is not None:
+            if how not in self.removals:
+                raise UnknownName("perturbation", how, self.removals)
+            return self.removals[how]
+        if self.batch.pixels is not None and not self.removals:
+            raise UsageError("patches of an image cannot be deleted like tokens of a text; give the probe `removals`")
+        return next(iter(self.removals.values()), self.perturbation)
 
     def keep_in_place(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Evaluate each distinct pattern once. Tokens are removed after the embeddings if only these encode positions,
