@@ -6,9 +6,9 @@ model is asked in rounds: draw w from the posterior (Thompson sampling), remove 
 percent of them), evaluate, update. Scores are the posterior mean; with `budget` = 0, they are those of the prior.
 
 A long text has more words than questions: words that the answers say little about are counted as not resolved, and
-their scores follow the map. Related work: LIME (Ribeiro et al., 2016), Kernel SHAP (Lundberg & Lee, 2017), BayesLIME and
-BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024), which ask random questions and do not start from
-a map of the model.
+their scores follow the map. Related work: LIME (Ribeiro et al., 2016), Kernel SHAP (Lundberg & Lee, 2017), BayesLIME
+and BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024), which ask random questions and do not start
+from a map of the model.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ from torch import Tensor
 from whichtoken.core.questions import Plan, Proposal, Search, learn, propose, start_search
 from whichtoken.core.registry import parse, register
 from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
+from whichtoken.core.units import keep_patterns, stack_removed
 from whichtoken.errors import BadSetting
 from whichtoken.trust import Confidence, Removal
 
@@ -64,7 +65,7 @@ class Posterior(Method):
         plan = Plan(self.budget, self.per_round, self.proposal, self.seed)
         units = probe.units(self.units)
         rows = [values.cpu().numpy() for values in (units, prior.tokens.double(), trace.ids)]
-        searches = [start_search(*row, plan) for row in zip(*rows, strict=True)]
+        searches = [start_search(of_row[0], of_row[1], of_row[2], plan) for of_row in zip(*rows, strict=True)]
         ask = _Asker(probe, units, trace.lengths.tolist(), self.perturbation)
         while True:
             rounds = [propose(s, plan) if not self._is_settled(s) else s.answers.removed[:0] for s in searches]
@@ -98,31 +99,27 @@ class _Asker:
 
     def drops(self, rounds: Sequence[Bool[np.ndarray, "question unit"]]) -> list[Float[np.ndarray, " question"]]:
         """Return how far the log-odds drop under each question of each input."""
-        longest = max(map(len, rounds))
-        kept = torch.stack([self._kept(row, removed, longest + 1) for row, removed in enumerate(rounds)])
-        if self.perturbation == "mixed":
-            odd = torch.arange(longest + 1) % 2 == 1
-            log_odds = torch.empty(kept.shape[:2], dtype=torch.float64)
-            for how, chosen in (("delete", ~odd), ("mask", odd)):
-                log_odds[:, chosen] = self.probe.log_odds(kept[:, chosen], how).cpu()
-        else:
-            log_odds = self.probe.log_odds(kept, self.perturbation).cpu()
+        nothing_first = [np.concatenate([np.zeros((1, removed.shape[1]), dtype=bool), removed]) for removed in rounds]
+        kept = keep_patterns(self.units, stack_removed(nothing_first))
+        log_odds = torch.empty(kept.shape[:2], dtype=torch.float64)
+        numbers = torch.arange(kept.shape[1])
+        for how, chosen in self._removals(numbers):
+            log_odds[:, chosen] = self.probe.log_odds(kept[:, chosen], how).cpu()
         lost = (log_odds[:, :1] - log_odds[:, 1:]).numpy()
         return [of_row[: len(removed)] for of_row, removed in zip(lost, rounds, strict=True)]
 
-    def outputs(self, removed: Sequence[Bool[np.ndarray, " unit"]]) -> list[float]:
-        kept = torch.stack([self._kept(row, of_row[None], 2) for row, of_row in enumerate(removed)])
-        how = None if self.perturbation == "mixed" else self.perturbation
-        outputs: list[float] = self.probe.outputs(kept[:, 1:], how)[:, 0].tolist()
-        return outputs
+    def _removals(self, numbers: Int[Tensor, " n"]) -> list[tuple[str | None, Bool[Tensor, " n"]]]:
+        """Return which questions are asked by which removal."""
+        if self.perturbation == "mixed" and len(numbers) > 1:
+            return [("delete", numbers % 2 == 0), ("mask", numbers % 2 == 1)]
+        return [("delete" if self.perturbation == "mixed" else self.perturbation, numbers >= 0)]
 
-    def _kept(self, row: int, removed: Bool[np.ndarray, "question unit"], n: int) -> Bool[Tensor, "n token"]:
-        """Return the patterns of one input after one that keeps everything, filled up with more of these."""
-        units = self.units[row]
-        kept = torch.ones(n, len(units), dtype=torch.bool, device=units.device)
-        gone = torch.from_numpy(removed).to(units.device)
-        kept[1 : 1 + len(removed), units >= 0] = ~gone[:, units[units >= 0]]
-        return kept
+    def outputs(self, removed: Sequence[Bool[np.ndarray, " unit"]]) -> list[float]:
+        """Return the probability, or value, of each input without these units."""
+        kept = keep_patterns(self.units, stack_removed([of_row[None] for of_row in removed]))
+        (how, _), *_ = self._removals(torch.arange(1))
+        outputs: list[float] = self.probe.outputs(kept, how)[:, 0].tolist()
+        return outputs
 
 
 def _sure(search: Search, k: int) -> float:
