@@ -12,6 +12,7 @@ from whichtoken.tasks import Task, task_for
 from whichtoken.tasks.answer import QuestionAnswering
 from whichtoken.tasks.classify import Classification
 from whichtoken.tasks.image import ImageClassification
+from whichtoken.tasks.task import FEW
 from whichtoken.tasks.tokens import TokenClassification
 
 SubjectOf = Callable[..., wt.Subject]
@@ -19,10 +20,18 @@ TEXT = "It is very slow."
 
 
 @pytest.mark.parametrize("task", [Classification, QuestionAnswering, TokenClassification, ImageClassification])
-def test_the_default_needs_one_pass_and_no_relevance_propagation(task: type[Task]) -> None:
-    needs = method(task.default_method).needs
-    assert not needs.asks
-    assert not needs.relevance  # relevance propagation carries a patent note
+def test_no_default_propagates_relevance_and_the_quick_one_needs_one_pass(task: type[Task]) -> None:
+    assert not method(task.default_method).needs.relevance  # relevance propagation carries a patent note
+    assert not method(task.quick_method).needs.relevance
+    assert not method(task.quick_method).needs.asks
+
+
+def test_the_number_of_inputs_chooses_the_default(subject_of: SubjectOf) -> None:
+    subject = subject_of("bert")
+    assert list(wt.explain(subject, [TEXT] * 2)[0]) == ["posterior"]
+    assert list(wt.explain(subject, [TEXT] * (FEW + 1))[0]) == ["att-x-att-grads"]
+    unknown = iter([TEXT])
+    assert list(next(wt.explain_each(subject, unknown))) == ["att-x-att-grads"]
 
 
 def test_python_and_the_command_line_use_the_same_default(

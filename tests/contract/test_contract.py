@@ -38,6 +38,7 @@ SMALL = {
     "tis": {"n_masks": 12},
     "contrast-cat": {"n": 3},
     "refined-noise": {"n": 3},
+    "posterior": {"budget": 8, "per_round": 4},
     "lime": {"budget": 12},
     "kernel-shap": {"budget": 12},
 }

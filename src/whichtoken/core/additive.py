@@ -62,7 +62,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Effects:
+class EffectEstimate:
     """The posterior of the effects."""
 
     answers: Answers
@@ -93,7 +93,7 @@ class Effects:
         return draws
 
 
-def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> Effects:
+def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> EffectEstimate:
     """Return the posterior of the effects. `prior`: a map whose largest absolute value is 1, or zeros for none."""
     even = np.ones(len(prior))
     shapes = [even, BASE + np.abs(prior)] if prior.any() else [even]
@@ -111,7 +111,7 @@ def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> Effects:
     )
     around = np.stack([component.variance + (component.mean - mean) ** 2 for component in components])
     total = float(np.var(answers.drops))
-    return Effects(
+    return EffectEstimate(
         answers,
         components,
         mean,

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from whichtoken.core.additive import Answers, Effects, fit_effects
+from whichtoken.core.additive import Answers, EffectEstimate, fit_effects
 
 MOST = 0.6  # share of the parts that a question removes at most
 FIRST_NOISE = 0.4  # of the first round, in units of the largest value of the prior map
@@ -17,7 +17,7 @@ Proposal = Literal["thompson", "both-ends", "prior", "uniform"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """How questions are chosen."""
 
     budget: int
@@ -40,7 +40,7 @@ class Search:
     within: Float[np.ndarray, " token"]  # how the map differs from its mean over the part, on the scale of `prior`
     key: tuple[int, ...]  # seeds the numbers that are not about a single part
     answers: Answers
-    effects: Effects | None = None
+    effects: EffectEstimate | None = None
     asked: frozenset[bytes] = frozenset()
     n_rounds: int = 0
 
@@ -53,7 +53,7 @@ def start_search(
     parts: Int[np.ndarray, " token"],
     scores: Float[np.ndarray, " token"],
     ids: Int[np.ndarray, " token"],
-    plan: Plan,
+    plan: SearchPlan,
 ) -> Search:
     """Prepare an input. `parts`: of each token, -1 where it cannot be removed. `scores`: the prior map."""
     members = [np.flatnonzero(parts == part) for part in range(parts.max(initial=-1) + 1)]
@@ -82,7 +82,7 @@ def _numbers_of_parts(words: list[tuple[int, ...]], seed: int, n: int) -> Float[
     return numbers
 
 
-def propose(search: Search, plan: Plan) -> Bool[np.ndarray, "question part"]:
+def propose(search: Search, plan: SearchPlan) -> Bool[np.ndarray, "question part"]:
     """Return the next round of questions: which parts each removes. A short input may run out of new questions."""
     left = min(plan.per_round, plan.budget - len(search.answers.drops)) if search.n_rounds < plan.n_rounds else 0
     chosen: dict[bytes, Bool[np.ndarray, " part"]] = {}
@@ -95,7 +95,7 @@ def propose(search: Search, plan: Plan) -> Bool[np.ndarray, "question part"]:
     return np.array(list(chosen.values()), dtype=bool).reshape(len(chosen), search.n_parts)
 
 
-def _candidates(search: Search, plan: Plan, attempt: int) -> Bool[np.ndarray, "question part"]:
+def _candidates(search: Search, plan: SearchPlan, attempt: int) -> Bool[np.ndarray, "question part"]:
     first = (search.n_rounds * TRIES + attempt) * plan.per_round
     normal = search.normal[first : first + plan.per_round]
     generator = np.random.default_rng([*search.key, search.n_rounds, attempt])

@@ -19,18 +19,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.core.questions import Plan, Proposal, Search, learn, propose, start_search
+from whichtoken.core.estimates import confidence_of, probability_of_top, share_among_tokens, top_supporting
+from whichtoken.core.questions import Proposal, Search, SearchPlan, learn, propose, start_search
 from whichtoken.core.registry import parse, register
 from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
 from whichtoken.core.units import keep_patterns, stack_removed
 from whichtoken.errors import BadSetting
 from whichtoken.trust import Confidence, Removal
 
-LEVEL, QUANTILE = 0.9, 1.6448536269514722  # of the credible intervals, and of a normal distribution for that level
-DRAWS = 400  # from which it is computed how sure the order is
 SETTLED = 0.95  # probability at which `stop` stops
-TOP = 3  # units that the final check removes
-UNRESOLVED = 0.9  # share of its prior standard deviation that a unit keeps if the answers say little about it
 
 
 @register("posterior", paper="ours")
@@ -59,10 +56,12 @@ class Posterior(Method):
         return asked if self._prior is None else self._prior.needs | asked
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        prior = _scores_of(self._prior, trace, probe)
+        method = self._prior
+        blank = Scores(torch.zeros_like(trace.readout))
+        prior = blank if method is None else method(trace.restrict(method.needs), probe)
         if self.budget == 0:
             return prior
-        plan = Plan(self.budget, self.per_round, self.proposal, self.seed)
+        plan = SearchPlan(self.budget, self.per_round, self.proposal, self.seed)
         units = probe.units(self.units)
         rows = [values.cpu().numpy() for values in (units, prior.tokens.double(), trace.ids)]
         searches = [start_search(of_row[0], of_row[1], of_row[2], plan) for of_row in zip(*rows, strict=True)]
@@ -79,13 +78,7 @@ class Posterior(Method):
         return _build_scores(searches, units, ask)
 
     def _is_settled(self, search: Search) -> bool:
-        return self.stop is not None and search.effects is not None and _sure(search, self.stop) >= SETTLED
-
-
-def _scores_of(prior: Method | None, trace: Trace, probe: Probe) -> Scores:
-    if prior is None:
-        return Scores(torch.zeros_like(trace.readout))
-    return prior(trace.restrict(prior.needs), probe)
+        return self.stop is not None and search.effects is not None and probability_of_top(search, self.stop) >= SETTLED
 
 
 @dataclass(frozen=True)
@@ -102,8 +95,7 @@ class _Asker:
         nothing_first = [np.concatenate([np.zeros((1, removed.shape[1]), dtype=bool), removed]) for removed in rounds]
         kept = keep_patterns(self.units, stack_removed(nothing_first))
         log_odds = torch.empty(kept.shape[:2], dtype=torch.float64)
-        numbers = torch.arange(kept.shape[1])
-        for how, chosen in self._removals(numbers):
+        for how, chosen in self._removals(torch.arange(kept.shape[1])):
             log_odds[:, chosen] = self.probe.log_odds(kept[:, chosen], how).cpu()
         lost = (log_odds[:, :1] - log_odds[:, 1:]).numpy()
         return [of_row[: len(removed)] for of_row, removed in zip(lost, rounds, strict=True)]
@@ -122,69 +114,16 @@ class _Asker:
         return outputs
 
 
-def _sure(search: Search, k: int) -> float:
-    """Return the probability that the k units with the highest scores have the highest effects."""
-    effects = search.effects
-    assert effects is not None, "there are answers"
-    if k >= search.n_parts:
-        return 1.0
-    generator = np.random.default_rng([*search.key, search.n_rounds])
-    draws = effects.draw(
-        generator.standard_normal((DRAWS, search.n_parts)),
-        generator.standard_normal((DRAWS, 2 + len(search.answers.drops))),
-    )
-    top = np.argsort(-effects.mean, kind="stable")[:k]
-    others = np.delete(draws, top, 1).max(1)
-    return float(np.mean(draws[:, top].min(1) > others))
-
-
 def _build_scores(searches: Sequence[Search], units: Int[Tensor, "batch token"], ask: _Asker) -> Scores:
-    tops = [_top(search) for search in searches]
+    tops = [top_supporting(search) for search in searches]
     outputs = ask.outputs(tops) if any(top.any() for top in tops) else [0.0] * len(tops)
     tokens, confidence = torch.zeros(units.shape, dtype=torch.float64), list[Confidence | None]()
     for row, (search, top, output) in enumerate(zip(searches, tops, outputs, strict=True)):
-        own = units[row, : ask.lengths[row]].cpu().numpy()
         if search.effects is None:
             confidence.append(None)
             continue
-        tokens[row, : len(own)] = torch.from_numpy(_share(search.effects.mean, search, own))
+        own = units[row, : ask.lengths[row]].cpu().numpy()
+        tokens[row, : len(own)] = torch.from_numpy(share_among_tokens(search.effects.mean, search, own))
         removed = tuple(np.flatnonzero((own >= 0) & top[own]).tolist())
-        confidence.append(_confidence(search, own, Removal(removed, output) if removed else None))
+        confidence.append(confidence_of(search, own, Removal(removed, output) if removed else None))
     return Scores(tokens.to(units.device), confidence=tuple(confidence))
-
-
-def _confidence(search: Search, units: Int[np.ndarray, " token"], check: Removal | None) -> Confidence:
-    effects = search.effects
-    assert effects is not None, "there are answers"
-    low, high = (
-        tuple(_share(effects.mean + sign * QUANTILE * effects.spread, search, units).tolist()) for sign in (-1, 1)
-    )
-    return Confidence(
-        low=low,
-        high=high,
-        level=LEVEL,
-        n_units=search.n_parts,
-        n_unresolved=int((effects.spread > UNRESOLVED * effects.prior_spread).sum()),
-        n_answers=len(search.answers.drops),
-        additivity=effects.additivity,
-        first=_sure(search, 1),
-        check=check,
-    )
-
-
-def _top(search: Search) -> Bool[np.ndarray, " unit"]:
-    """Return the highest units, at most three, that support what is explained."""
-    top = np.zeros(search.n_parts, dtype=bool)
-    if search.effects is not None:
-        mean = search.effects.mean
-        top[[unit for unit in np.argsort(-mean, kind="stable")[:TOP] if mean[unit] > 0]] = True
-    return top
-
-
-def _share(
-    values: Float[np.ndarray, " unit"], search: Search, units: Int[np.ndarray, " token"]
-) -> Float[np.ndarray, " token"]:
-    """Divide the values of units among their tokens: evenly, except for what the map says about tokens of one word."""
-    assert search.effects is not None, "there are answers"
-    even = (values / search.sizes)[units]
-    return np.where(units >= 0, even + search.effects.multiple * search.within[: len(units)], 0)

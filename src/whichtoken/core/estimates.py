@@ -1,0 +1,66 @@
+"""What a search found about an input: scores of its tokens, intervals, and how sure the order is. numpy only."""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from whichtoken.core.questions import Search
+from whichtoken.trust import Confidence, Removal
+
+LEVEL, QUANTILE = 0.9, 1.6448536269514722  # of the credible intervals, and of a normal distribution for that level
+DRAWS = 400  # from which it is computed how sure the order is
+TOP = 3  # units that the final check removes
+UNRESOLVED = 0.9  # share of its prior standard deviation that a unit keeps if the answers say little about it
+
+
+def probability_of_top(search: Search, k: int) -> float:
+    """Return the probability that the k units with the highest scores have the highest effects."""
+    effects = search.effects
+    assert effects is not None, "there are answers"
+    if k >= search.n_parts:
+        return 1.0
+    generator = np.random.default_rng([*search.key, search.n_rounds])
+    draws = effects.draw(
+        generator.standard_normal((DRAWS, search.n_parts)),
+        generator.standard_normal((DRAWS, 2 + len(search.answers.drops))),
+    )
+    top = np.argsort(-effects.mean, kind="stable")[:k]
+    others = np.delete(draws, top, 1).max(1)
+    return float(np.mean(draws[:, top].min(1) > others))
+
+
+def confidence_of(search: Search, units: Int[np.ndarray, " token"], check: Removal | None) -> Confidence:
+    effects = search.effects
+    assert effects is not None, "there are answers"
+    low, high = (
+        tuple(share_among_tokens(effects.mean + sign * QUANTILE * effects.spread, search, units).tolist())
+        for sign in (-1, 1)
+    )
+    return Confidence(
+        low=low,
+        high=high,
+        level=LEVEL,
+        n_units=search.n_parts,
+        n_unresolved=int((effects.spread > UNRESOLVED * effects.prior_spread).sum()),
+        n_answers=len(search.answers.drops),
+        additivity=effects.additivity,
+        first=probability_of_top(search, 1),
+        check=check,
+    )
+
+
+def top_supporting(search: Search) -> Bool[np.ndarray, " unit"]:
+    """Return the highest units, at most three, that support what is explained."""
+    top = np.zeros(search.n_parts, dtype=bool)
+    if search.effects is not None:
+        mean = search.effects.mean
+        top[[unit for unit in np.argsort(-mean, kind="stable")[:TOP] if mean[unit] > 0]] = True
+    return top
+
+
+def share_among_tokens(
+    values: Float[np.ndarray, " unit"], search: Search, units: Int[np.ndarray, " token"]
+) -> Float[np.ndarray, " token"]:
+    """Divide the values of units among their tokens: evenly, except for what the map says about tokens of one word."""
+    assert search.effects is not None, "there are answers"
+    even = (values / search.sizes)[units]
+    return np.where(units >= 0, even + search.effects.multiple * search.within[: len(units)], 0)
