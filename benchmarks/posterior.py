@@ -14,12 +14,21 @@ benchmarks/results. Settings were chosen on training texts (`ablate`).
 """
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
+from time import process_time
 from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
 
 import whichtoken as wt
 from scoring import sample_texts
+from whichtoken._explain import explain_with
 from whichtoken.core.trace import Method
+from whichtoken.models import LogitCache
 
 RUNS, RESULTS = Path(__file__).parent / "runs", Path(__file__).parent / "results"
 BUDGETS = (16, 32, 64, 128)
@@ -32,6 +41,7 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "units": ("token",),
     "per_round": (4, 16, 64),
 }
+BINS = (0.0, 0.5, 0.8, 0.95, 1.01)
 N_REFERENCE = 4000  # deletions behind the effects that intervals are compared with
 
 
@@ -49,6 +59,7 @@ def main() -> None:
         "--many", action="store_true", help=f"also tis, and lime and kernel-shap with {MANY} evaluations"
     )
     args = parser.parse_args()
+    torch.set_num_threads(1)
     subject = wt.load(args.model, references=args.references)
     if args.what == "compare":
         bench(subject, args, rivals(subject, args.many), f"posterior-{args.name}")
@@ -88,17 +99,87 @@ def alternatives() -> list[str | Method]:
 
 
 def calibrate(subject: wt.Subject, texts: list[str]) -> list[str]:
-    """Compare intervals with a fit to many deletions, and two seeds with each other."""
-    raise NotImplementedError(texts)
+    """Compare intervals with a fit to many removals, chosen in the same way, and two seeds with each other."""
+    budgets = {budget: wt.method("posterior", budget=budget) for budget in BUDGETS}
+    again = wt.method("posterior", seed=1)
+    reference = wt.method("posterior", budget=N_REFERENCE, per_round=N_REFERENCE // 50)
+    results = wt.explain(subject, texts, [*budgets.values(), again, reference])
+    truth = [effects_of(result[reference.label]) for result in results]
+    lines = [
+        f"The effects of words are compared with those of `{reference.label}`, which asks up to {N_REFERENCE}",
+        f"questions about each of {len(texts)} texts ({sum(map(len, truth))} words).",
+        "",
+        "| questions | words inside their 90 % interval | mean width of an interval | additivity |",
+        "|---|---|---|---|",
+    ]
+    for budget, method in budgets.items():
+        found = [result[method.label] for result in results]
+        inside, width = zip(*(covered(one, effects) for one, effects in zip(found, truth, strict=True)), strict=True)
+        additivity = [o.confidence.additivity for o in found if o.confidence and o.confidence.additivity is not None]
+        lines.append(
+            f"| {budget} | {np.concatenate(inside).mean():.1%} | {np.concatenate(width).mean():.2f} "
+            f"| {np.mean(additivity):.2f} |"
+        )
+    firsts = np.array(
+        [
+            (one.confidence.first, effects_of(one).argmax() == effects.argmax())
+            for method in budgets.values()
+            for one, effects in zip((result[method.label] for result in results), truth, strict=True)
+            if one.confidence is not None
+        ]
+    )
+    lines += [
+        "",
+        "| stated probability that the first word is the first | texts and budgets | it is |",
+        "|---|---|---|",
+    ]
+    for low, high in pairwise(BINS):
+        chosen = firsts[(firsts[:, 0] >= low) & (firsts[:, 0] < high)]
+        if len(chosen):
+            stated, right = chosen.mean(0)
+            lines.append(f"| {low:.0%} to {min(high, 1):.0%}, mean {stated:.0%} | {len(chosen)} | {right:.0%} |")
+    pairs = [(effects_of(r[budgets[64].label]), effects_of(r[again.label])) for r in results]
+    taus = [kendalltau(*pair).statistic for pair in pairs if len(pair[0]) > 1]
+    same = np.mean([one.argmax() == other.argmax() for one, other in pairs])
+    lines += [
+        "",
+        f"Two seeds, 64 questions: Kendall's tau {np.nanmean(taus):.2f} over the words of a text; the same first ",
+    ]
+    lines[-1] += f"word in {same:.0%} of the texts."
+    return lines
+
+
+def effects_of(record: wt.Attribution) -> NDArray[np.float64]:
+    return np.array([word.score for word in record.words()])
+
+
+def covered(record: wt.Attribution, truth: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return, for each word, whether its interval contains the true effect, and the width of the interval."""
+    low, high = (np.array([getattr(word, name) for word in record.words()], dtype=float) for name in ("low", "high"))
+    return (low <= truth) & (truth <= high), high - low
 
 
 def overhead(subject: wt.Subject, texts: list[str]) -> list[str]:
-    raise NotImplementedError(texts)
+    """Explain twice with one logit cache: the second time, the model evaluates nothing but the first pass."""
+    methods: list[str | Method] = ["posterior"]
+    cache, seconds = LogitCache(subject), []
+    explain_with(LogitCache(subject), texts[:2], methods)  # the first call of a process is slower
+    for chosen in (methods, methods, ["att-x-att-grads"]):
+        start = process_time()
+        explain_with(cache, texts, chosen)
+        seconds.append(process_time() - start)
+    first, second, single = seconds
+    return [
+        f"{len(texts)} texts, `posterior` with 64 questions, one thread: {first / len(texts):.3f} s of CPU time for each,",
+        f"of which {(second - single) / len(texts):.3f} s ({(second - single) / first:.1%}) remain if every answer is",
+        "already known: choosing questions, fitting, and looking answers up.",
+    ]
 
 
 def write(name: str, lines: list[str], args: argparse.Namespace) -> None:
     path = RESULTS / f"{name}.md"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = f"`python benchmarks/posterior.py {args.what} {args.data} --texts {args.texts}`"
+    path.write_text("\n".join([command, "", *lines]) + "\n", encoding="utf-8")
     print(path.read_text(encoding="utf-8"))
 
 
