@@ -129,6 +129,11 @@ def benchmark(name: str, heading: str) -> Iterator[str]:
     yield from (f"`{step}`\n" for step in BEFORE.get(name, ()))
     yield command(name)
     yield facts(table)
+    if "--methods" not in command(name) and any("@" in line.method for line in table.lines):
+        yield (
+            "**Measured with the earlier default settings** of the methods marked `@paper`. Their settings of today "
+            "are compared [below](#which-settings-should-a-name-alone-stand-for).\n"
+        )
     if (covered := coverage(name)) is not None:
         yield (
             f"Contrast-CAT's references cover {covered.mean():.0%} of a text on average, and less than half of "
