@@ -87,6 +87,15 @@ def bench(model: str, data: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 ONE = ("--methods", "attcat", "--no-controls")
 
 
+def test_longer_texts_are_truncated(bench: Call, tmp_path: Path) -> None:
+    code, _, err = bench(*ONE, "--metrics", "aopc", "--max-tokens", "7", "--out", str(tmp_path / "out"), sample=None)
+    assert code == 0, err
+    facts = dict(wt.bench.read_table(tmp_path / "out").facts)
+    n_longer = sum(len(text.split()) > 5 for text in TEXTS)  # [CLS] and [SEP] count
+    assert facts["lengths"].startswith("6 to 7 tokens")
+    assert facts["lengths"].endswith(f"{n_longer} texts cut")
+
+
 def cells(table: BenchTable) -> dict[tuple[str, str], tuple[float, ...]]:
     """By method and column; all but seconds."""
     return {

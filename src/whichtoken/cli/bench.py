@@ -120,6 +120,7 @@ def bench(
         ),
     ] = None,
     min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Skip shorter inputs.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Truncate longer texts.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="For qa: how many of the top tokens count; default: 20.")] = None,
     sample: Annotated[int | None, typer.Option("--sample", help="Number of inputs; default: all.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of the sample.")] = None,
@@ -160,7 +161,7 @@ def bench(
         "grids": grid,
         "level": level,
     }
-    more = {"min_tokens": min_tokens, "k": k, "sample": sample, "seed": seed}
+    more = {"min_tokens": min_tokens, "max_tokens": max_tokens, "k": k, "sample": sample, "seed": seed}
     paths = [None if path is None else str(path) for path in (data, references, heads, train, attributions)]
     call = BenchCall(
         data=paths[0],
