@@ -170,7 +170,7 @@ def overhead(subject: wt.Subject, texts: list[str]) -> list[str]:
         seconds.append(process_time() - start)
     first, second, single = seconds
     return [
-        f"{len(texts)} texts, `posterior` with 64 questions, one thread: {first / len(texts):.3f} s of CPU time for each,",
+        f"{len(texts)} texts, `posterior` with 64 questions, one thread: {first / len(texts):.3f} s of CPU time each,",
         f"of which {(second - single) / len(texts):.3f} s ({(second - single) / first:.1%}) remain if every answer is",
         "already known: choosing questions, fitting, and looking answers up.",
     ]

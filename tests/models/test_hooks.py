@@ -78,7 +78,7 @@ def test_a_hook_that_is_always_called_sees_a_pass_that_fails() -> None:
         layer.register_forward_hook(lambda *_: calls.append(1), always_call=True),
         pytest.raises(RuntimeError, match="out of memory"),
     ):
-        wt.explain(subject, TEXT)
+        wt.explain(subject, TEXT, "attcat")
     assert calls == [1]
 
 
@@ -112,11 +112,11 @@ def test_a_hook_may_explain_the_model(outer: str, inner: str) -> None:
 def test_a_hook_that_explains_runs_once_more_in_each_pass_of_the_call_that_it_makes() -> None:
     """The user's own pass calls it as it is; in the pass of the call that it makes there it runs, but not again."""
     subject, calls, found = subject_for(), [], []
-    plain = wt.explain(subject, TEXT)
+    plain = wt.explain(subject, TEXT, "attcat")
 
     def hook(*_: object) -> None:
         calls.append(1)
-        found.append(wt.explain(subject, TEXT))
+        found.append(wt.explain(subject, TEXT, "attcat"))
 
     with subject.model.register_forward_hook(hook):
         subject.model(**subject.tokenizer(TEXT, return_tensors="pt"))
@@ -129,16 +129,16 @@ def test_other_hooks_run_in_a_call_that_a_hook_makes() -> None:
     first, second = subject.model.bert.encoder.layer[:2]
 
     def hook(*_: object) -> None:
-        found.append(wt.explain(subject, TEXT))
+        found.append(wt.explain(subject, TEXT, "attcat"))
 
     def double(module: Any, args: Any, output: Any) -> Any:
         calls.append(1)
         return output * 2
 
     with second.register_forward_hook(double):
-        doubled = wt.explain(subject, TEXT)
+        doubled = wt.explain(subject, TEXT, "attcat")
         with first.register_forward_hook(hook):
-            assert wt.explain(subject, TEXT) == doubled
+            assert wt.explain(subject, TEXT, "attcat") == doubled
     assert found == [doubled]
     assert len(calls) == 3
 
@@ -153,6 +153,6 @@ def test_a_hook_that_fails_runs_again_in_the_next_call() -> None:
 
     with subject.model.register_forward_hook(hook):
         with pytest.raises(RuntimeError, match="once"):
-            wt.explain(subject, TEXT)
-        wt.explain(subject, TEXT)
+            wt.explain(subject, TEXT, "attcat")
+        wt.explain(subject, TEXT, "attcat")
     assert len(calls) == 2

@@ -90,7 +90,7 @@ class _Asker:
     lengths: Sequence[int]
     perturbation: str | None
 
-    def drops(self, rounds: Sequence[Bool[np.ndarray, "question unit"]]) -> list[Float[np.ndarray, " question"]]:
+    def drops(self, rounds: Sequence[Bool[np.ndarray, "_ _"]]) -> list[Float[np.ndarray, " _"]]:
         """Return how far the log-odds drop under each question of each input."""
         nothing_first = [np.concatenate([np.zeros((1, removed.shape[1]), dtype=bool), removed]) for removed in rounds]
         kept = keep_patterns(self.units, stack_removed(nothing_first))
@@ -106,7 +106,7 @@ class _Asker:
             return [("delete", numbers % 2 == 0), ("mask", numbers % 2 == 1)]
         return [("delete" if self.perturbation == "mixed" else self.perturbation, numbers >= 0)]
 
-    def outputs(self, removed: Sequence[Bool[np.ndarray, " unit"]]) -> list[float]:
+    def outputs(self, removed: Sequence[Bool[np.ndarray, " _"]]) -> list[float]:
         """Return the probability, or value, of each input without these units."""
         kept = keep_patterns(self.units, stack_removed([of_row[None] for of_row in removed]))
         (how, _), *_ = self._removals(torch.arange(1))

@@ -31,7 +31,18 @@ from whichtoken.tasks.classify import (
     output_fields,
     reading_of,
 )
-from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit, missing_gradient
+from whichtoken.tasks.task import (
+    BenchInput,
+    Gold,
+    Opened,
+    Piece,
+    Reason,
+    ScoredPiece,
+    Task,
+    Unit,
+    missing_gradient,
+    missing_removal,
+)
 from whichtoken.vision.maps import pixel_map
 from whichtoken.vision.pixels import round_scores
 
@@ -89,7 +100,7 @@ class ImageClassification(Task):
         baseline = method.settings.get("baseline")
         if baseline in ("pad", "mask"):
             reasons.append(Reason(f"there is no {baseline} token among patches", "set baseline to zero"))
-        return reasons[0] if reasons else missing_gradient(self.subject, method)
+        return reasons[0] if reasons else missing_gradient(self.subject, method) or missing_removal(self, method)
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Prepared]:
         return prepare(self.subject, inputs, first)

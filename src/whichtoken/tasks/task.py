@@ -247,7 +247,8 @@ class Task(Protocol):
 
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
-        return missing_gradient(self.subject, method) or missing_library(self.subject, method)
+        reason = missing_gradient(self.subject, method) or missing_removal(self, method)
+        return reason or missing_library(self.subject, method)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
         """Return a removal by name (None: the default). UnsupportedModel if it does not suit this model."""
@@ -311,6 +312,20 @@ def missing_gradient(subject: Subject, method: Method) -> Reason | None:
     if subject.packed is None or not (needs.grads or needs.relevance or Ask.PASSES in needs.asks):
         return None
     return Reason(f"{subject.packed} is quantised and passes no gradient on", FIX, error=UnsupportedModel)
+
+
+def missing_removal(task: Task, method: Method) -> Reason | None:
+    """Return a reason if a method removes parts in a way that does not suit the model."""
+    if Ask.ANSWERS not in method.needs.asks:
+        return None
+    how = method.settings.get("perturbation")
+    try:
+        for name in ("delete", "mask") if how == "mixed" else (how,):
+            task.removal(name)
+    except WhichTokenError as error:
+        why, _, fix = str(error).partition("; ")
+        return Reason(why, fix, error=type(error) if isinstance(error, UnsupportedModel) else UsageError)
+    return None
 
 
 def missing_library(subject: Subject, method: Method) -> Reason | None:
