@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-NOISES = np.array((1e-8, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0))  # l
+NOISES = np.array((1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0))  # l
 LEANS = (0.0, 1.0, 10.0)  # k
 BASE = 0.1  # b
 FLOOR = 1e-4  # smallest effect that counts, in units of the output; the prior of t is worth one answer of this size
