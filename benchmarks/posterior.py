@@ -66,9 +66,15 @@ def main() -> None:
     elif args.what == "ablate":
         bench(subject, args, alternatives(), f"posterior-{args.name or 'settings'}")
     elif args.what == "calibrate":
-        write("posterior_calibration", calibrate(subject, sample_texts(args.data, args.texts)), args)
+        write("posterior_calibration", calibrate(subject, sample_sentences(args)), args)
     else:
-        write("posterior_overhead", overhead(subject, sample_texts(args.data, args.texts)), args)
+        write("posterior_overhead", overhead(subject, sample_sentences(args)), args)
+
+
+def sample_sentences(args: argparse.Namespace) -> list[str]:
+    """Draw texts of at least --min-tokens words, because the training data also hold phrases."""
+    long_enough = [text for text in sample_texts(args.data, 100 * args.texts) if len(text.split()) >= args.min_tokens]
+    return long_enough[: args.texts]
 
 
 def bench(subject: wt.Subject, args: argparse.Namespace, methods: list[str | Method], name: str) -> None:
@@ -99,10 +105,10 @@ def alternatives() -> list[str | Method]:
 
 
 def calibrate(subject: wt.Subject, texts: list[str]) -> list[str]:
-    """Compare intervals with a fit to many removals, chosen in the same way, and two seeds with each other."""
+    """Compare intervals with a fit to many random removals, and two seeds with each other."""
     budgets = {budget: wt.method("posterior", budget=budget) for budget in BUDGETS}
     again = wt.method("posterior", seed=1)
-    reference = wt.method("posterior", budget=N_REFERENCE, per_round=N_REFERENCE // 50)
+    reference = wt.method("posterior", budget=N_REFERENCE, per_round=N_REFERENCE // 2, proposal="uniform", prior="none")
     results = wt.explain(subject, texts, [*budgets.values(), again, reference])
     truth = [effects_of(result[reference.label]) for result in results]
     lines = [

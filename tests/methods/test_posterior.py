@@ -89,7 +89,7 @@ def test_closed_form_of_three_words_by_hand() -> None:
     means = drops[:, None] / (1 + NOISES)
     variance = weights @ (scales * NOISES / (1 + NOISES) + (means - found.mean[:, None]) ** 2).T
     assert found.spread == pytest.approx(np.sqrt(variance), rel=1e-6)
-    assert found.additivity == pytest.approx(1 - (drops @ drops / 3) / np.var(drops))  # nothing predicts another word
+    assert found.additivity is None  # no answer says anything about another word
 
 
 @pytest.mark.parametrize("n_questions", [3, 5, 12])
@@ -119,7 +119,9 @@ def test_regression_written_slowly(n_questions: int) -> None:
     found = fit_effects(Answers(removed, drops), prior)
     assert found.mean == pytest.approx(mean / total, abs=1e-5)
     assert found.spread == pytest.approx(np.sqrt(second / total - (mean / total) ** 2), abs=1e-5)
-    assert found.additivity == pytest.approx(1 - np.mean((residuals / total) ** 2) / np.var(drops), abs=1e-5)
+    known = [row for row in range(n_questions) if all(removed[:, i].sum() > 1 for i in np.flatnonzero(removed[row]))]
+    left = np.mean((residuals[known] / total) ** 2) / np.var(drops[known]) if len(known) > 3 else None
+    assert found.additivity == (None if left is None else pytest.approx(max(0, 1 - left), abs=1e-5))
 
 
 def test_draws_have_the_mean_and_spread_of_the_posterior() -> None:
@@ -179,6 +181,7 @@ def test_more_questions_lower_the_error() -> None:
 
 
 def test_intervals_cover_the_effects_of_an_additive_model_with_noise() -> None:
+    """They also allow for words that interact, so they are wider than such a model needs."""
     covered = []
     for seed in range(30):
         worth = np.random.default_rng([seed, 1]).standard_normal(8)
@@ -187,7 +190,7 @@ def test_intervals_cover_the_effects_of_an_additive_model_with_noise() -> None:
         assert confidence is not None
         inside = (np.array(confidence.low[1:-1]) <= worth) & (worth <= np.array(confidence.high[1:-1]))
         covered.append(inside.mean())
-    assert 0.82 < np.mean(covered) < 0.97
+    assert np.mean(covered) > 0.9
 
 
 def test_no_question_is_asked_twice() -> None:

@@ -18,6 +18,7 @@ NOISES = np.array((1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0,
 LEANS = (0.0, 1.0, 10.0)  # k
 BASE = 0.1  # b
 FLOOR = 1e-4  # smallest effect that counts, in units of the output; the prior of t is worth one answer of this size
+FEWEST = 4  # answers that additivity is computed from
 NEGLIGIBLE = 1e-6  # weight of a grid point that is left out
 
 
@@ -71,7 +72,8 @@ class EffectEstimate:
     spread: Float[np.ndarray, " part"]  # standard deviation
     prior_spread: Float[np.ndarray, " part"]  # the same before any answer, without what the map adds
     multiple: float  # of the map that the effects scatter around
-    additivity: float | None  # leave-one-out share of the drops' variance that effects predict; None: no variance
+    noise: float  # standard deviation of the answers around the sums of effects
+    additivity: float | None  # leave-one-out share of the drops' variance that effects predict; None: unknown
 
     def draw(
         self, normal: Float[np.ndarray, "draw part"], shared: Float[np.ndarray, "draw number"]
@@ -110,7 +112,6 @@ def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> EffectEs
         for name in ("mean", "residuals")
     )
     around = np.stack([component.variance + (component.mean - mean) ** 2 for component in components])
-    total = float(np.var(answers.drops))
     return EffectEstimate(
         answers,
         components,
@@ -118,8 +119,21 @@ def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> EffectEs
         np.sqrt(weights @ around),
         np.sqrt(sum(c.weight * (c.scale * c.basis.shape) ** 2 for c in components)),
         sum(component.weight * component.multiple for component in components),
-        1 - float(np.mean(residuals**2)) / total if total > FLOOR**2 else None,
+        sqrt(sum(component.weight * component.noise * component.scale**2 for component in components)),
+        _additivity(answers, residuals),
     )
+
+
+def _additivity(answers: Answers, residuals: Float[np.ndarray, " question"]) -> float | None:
+    """Return the share of the variance that the residuals leave, at least 0; None if too few answers can tell.
+
+    The answer to a question about a part that no other question removed cannot be predicted.
+    """
+    predictable = ((answers.removed.sum(0) > 1) | ~answers.removed).all(1)
+    drops = answers.drops[predictable]
+    if len(drops) < FEWEST or np.var(drops) <= FLOOR**2:
+        return None
+    return max(0.0, 1 - float(np.mean(residuals[predictable] ** 2) / np.var(drops)))
 
 
 def _decompose(
