@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import whichtoken as wt
+from posterior_results import posterior
 from whichtoken.bench.auto import SHIPPED
 from whichtoken.bench.folder import table_json
 from whichtoken.bench.stats import interval
@@ -93,6 +94,7 @@ def page() -> Iterator[str]:
         ("imdb", "IMDB reviews, default model (trained on single sentences), a sample"),
     ):
         yield from benchmark(name, heading)
+    yield from posterior()
     yield from presets()
     yield from papers()
     yield from search()

@@ -1,0 +1,175 @@
+"""The part of docs/results.md about `posterior`, from the runs and reports that benchmarks/posterior.py stored."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import whichtoken as wt
+from whichtoken.bench.stats import holm, interval, paired_p
+
+RUNS, RESULTS = Path(__file__).parent / "runs", Path(__file__).parent / "results"
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+OURS = "posterior"
+HEADINGS = {
+    "sst2": "SST-2 dev, default model",
+    "sst2-500": "SST-2 dev, default model, a sample: with TIS, and 500 evaluations for LIME and Kernel SHAP",
+    "12-layers": "SST-2 dev, 12-layer model, a sample",
+    "roberta": "SST-2 dev, RoBERTa, a sample",
+    "imdb": "IMDB reviews, default model, a sample",
+}
+COMMANDS = {
+    "sst2": "compare data/sst2/dev.tsv --texts {n} --name sst2",
+    "sst2-500": "compare data/sst2/dev.tsv --texts {n} --name sst2-500 --many",
+    "12-layers": "compare data/sst2/dev.tsv --texts {n} --name 12-layers --model models/bert_12x384_sst2 "
+    "--references refs12",
+    "roberta": "compare data/sst2/dev.tsv --texts {n} --name roberta --model roberta_sst2",
+    "imdb": "compare data/imdb/test.tsv --texts {n} --name imdb --references refs-imdb --max-tokens 192 "
+    "--min-tokens 96",
+    "settings": "ablate data/sst2/train.tsv --texts {n}",
+}
+REPORTS = {"posterior_calibration": "Can the intervals be trusted?", "posterior_overhead": "What does the search cost?"}
+COLUMNS = {
+    "deleted, highest first ↑": ("delete", "morf"),
+    "masked, highest first ↑": ("mask", "morf"),
+    "deleted, lowest first ↓": ("delete", "lerf"),
+    "masked, lowest first ↓": ("mask", "lerf"),
+}
+SEARCHING = {  # methods whose evaluations are their cost, by the label of a line in the picture
+    "posterior": ("posterior(budget=16)", "posterior(budget=32)", "posterior", "posterior(budget=128)"),
+    "lime": ("lime", "lime(budget=500)"),
+    "kernel-shap": ("kernel-shap", "kernel-shap(budget=500)"),
+}
+Scores = dict[str, dict[tuple[str, str], NDArray[np.float64]]]  # AOPC of each text, by method and column
+
+
+def posterior() -> Iterator[str]:
+    """Yield the section; nothing if nothing was measured."""
+    measured = [name for name in HEADINGS if (RUNS / f"posterior-{name}" / "table.json").exists()]
+    if not measured:
+        return
+    yield "## Our own method: posterior\n"
+    yield (
+        "AOPC: the mean drop of the probability over 10, 20 .. 90 % of the tokens removed. `posterior` asks by "
+        "deletion, so the columns by mask are the fairer test. Gain: of `posterior` (64 questions) over the method of "
+        "the line, text by text, with its 95 % bootstrap interval; bold if p < 0.05 (sign-flip test, Holm over the "
+        "lines). "
+        "How it works: [posterior.md](posterior.md).\n"
+    )
+    for name in measured:
+        yield from _comparison(name)
+    yield _picture("sst2-500" if "sst2-500" in measured else measured[0])
+    yield from _settings()
+    for report, heading in REPORTS.items():
+        if (RESULTS / f"{report}.md").exists():
+            yield f"### {heading}\n"
+            yield (RESULTS / f"{report}.md").read_text(encoding="utf-8")
+
+
+def _comparison(name: str) -> Iterator[str]:
+    table = wt.bench.read_table(RUNS / f"posterior-{name}")
+    facts, (scores, evaluations) = dict(table.facts), read(f"posterior-{name}")
+    yield f"### {HEADINGS[name]}\n"
+    yield command(name, scores)
+    yield f"{facts['texts']}; {facts['lengths']}. {facts['evaluations']}.\n"
+    order = sorted(scores, key=lambda method: -scores[method]["delete", "morf"].mean())
+    others = [method for method in order if method != OURS]
+    gains = {how: _gains(scores, others, (how, "morf")) for how in ("delete", "mask")}
+    yield f"| method | {' | '.join(COLUMNS)} | evaluations | gain by deletion | gain by mask |\n" + "|---" * 8 + "|"
+    for method in order:
+        cells = [_cell(scores[method][column]) for column in COLUMNS.values()]
+        more = ["", ""] if method == OURS else [gains["delete"][method], gains["mask"][method]]
+        star = " *" if next(line.tuned_on_deletion for line in table.lines if line.method == method) else ""
+        yield f"| {method}{star} | {' | '.join(cells)} | {evaluations[method]:.0f} | {' | '.join(more)} |"
+    yield ""
+
+
+def _gains(scores: Scores, others: list[str], column: tuple[str, str]) -> dict[str, str]:
+    ours = scores[OURS][column]
+    ps = holm([paired_p(ours.tolist(), scores[other][column].tolist()) for other in others])
+    shown = {}
+    for other, p in zip(others, ps, strict=True):
+        gain = ours - scores[other][column]
+        low, high = interval(gain)
+        mean = f"**{gain.mean():+.3f}**" if p < 0.05 else f"{gain.mean():+.3f}"
+        shown[other] = f"{mean} [{low:+.3f}, {high:+.3f}]"
+    return shown
+
+
+def _cell(values: NDArray[np.float64]) -> str:
+    low, high = interval(values)
+    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _settings() -> Iterator[str]:
+    """Show the settings that were compared on training texts."""
+    if not (RUNS / "posterior-settings" / "table.json").exists():
+        return
+    scores, evaluations = read("posterior-settings")
+    facts = dict(wt.bench.read_table(RUNS / "posterior-settings").facts)
+    yield "### Which settings?\n"
+    yield command("settings", scores)
+    yield f"Training sentences: {facts['texts']}; {facts['lengths']}. Gain: over the default settings.\n"
+    yield f"| settings | {' | '.join(COLUMNS)} | evaluations | gain by deletion | gain by mask |\n" + "|---" * 8 + "|"
+    for method, by_column in scores.items():
+        gains = []
+        for how in ("delete", "mask"):
+            gain = by_column[how, "morf"] - scores[OURS][how, "morf"]
+            low, high = interval(gain)
+            gains.append("" if method == OURS else f"{gain.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+        cells = [_cell(by_column[column]) for column in COLUMNS.values()]
+        yield f"| {method} | {' | '.join(cells)} | {evaluations[method]:.0f} | {' | '.join(gains)} |"
+    yield ""
+
+
+def read(run: str) -> tuple[Scores, dict[str, float]]:
+    """Return the AOPC of each text, and each method's mean number of evaluations."""
+    scores: dict[str, dict[tuple[str, str], list[float]]] = {}
+    evaluations: dict[str, list[float]] = {}
+    for row in pq.read_table(RUNS / run / "results.parquet").to_pylist():
+        p = np.array(row["probability"])
+        by_column = scores.setdefault(row["method"], {})
+        by_column.setdefault((row["perturbation"], row["order"]), []).append(float((p[0] - p[1:]).mean()))
+        evaluations.setdefault(row["method"], []).append(row["evaluations"])
+    arrays = {m: {column: np.array(values) for column, values in by.items()} for m, by in scores.items()}
+    return arrays, {method: float(np.mean(values)) for method, values in evaluations.items()}
+
+
+def command(name: str, scores: Scores) -> str:
+    n = len(scores[OURS]["delete", "morf"])
+    return f"`python benchmarks/posterior.py {COMMANDS[name].format(n=n)}`\n"
+
+
+def _picture(run: str) -> str:
+    """Draw faithfulness against evaluations, all methods on one axis."""
+    scores, evaluations = read(f"posterior-{run}")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharex=True)
+    for axis, (how, title) in zip(axes, (("delete", "words deleted"), ("mask", "words masked")), strict=True):
+        _draw(axis, {method: by[how, "morf"].mean() for method, by in scores.items()}, evaluations)
+        axis.set_xscale("log")
+        axis.set_xlabel("evaluations of the model for one text")
+        axis.set_ylabel(f"AOPC, {title}")
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(PICTURES / "budget.png", dpi=110)
+    plt.close(figure)
+    n = len(scores[OURS]["delete", "morf"])
+    return f"![AOPC against evaluations of the model, {n} sentences of SST-2 dev](pictures/budget.png)\n"
+
+
+def _draw(axis: plt.Axes, means: dict[str, float], evaluations: dict[str, float]) -> None:
+    lines = {method for members in SEARCHING.values() for method in members}
+    for label, members in SEARCHING.items():
+        known = [method for method in members if method in means]
+        axis.plot([evaluations[m] for m in known], [means[m] for m in known], marker="o")
+        axis.annotate(
+            label, (evaluations[known[-1]], means[known[-1]]), textcoords="offset points", xytext=(-8, 6), fontsize=9
+        )
+    for method, mean in means.items():
+        if method not in lines and "units" not in method:
+            place = (evaluations[method], mean)
+            axis.plot(*place, marker="x", color="0.4")
+            axis.annotate(method, place, textcoords="offset points", xytext=(4, -9), fontsize=7, color="0.3")
