@@ -315,13 +315,15 @@ def missing_gradient(subject: Subject, method: Method) -> Reason | None:
 
 
 def missing_removal(task: Task, method: Method) -> Reason | None:
-    """Return a reason if a method removes parts in a way that does not suit the model."""
+    """Return a reason if a method removes parts in a way that does not suit the model. UnknownName if there is none."""
     if Ask.ANSWERS not in method.needs.asks:
         return None
     how = method.settings.get("perturbation")
     try:
         for name in ("delete", "mask") if how == "mixed" else (how,):
             task.removal(name)
+    except UnknownName:
+        raise
     except WhichTokenError as error:
         why, _, fix = str(error).partition("; ")
         return Reason(why, fix, error=type(error) if isinstance(error, UnsupportedModel) else UsageError)
