@@ -39,6 +39,7 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "proposal": ("both-ends", "prior", "uniform"),
     "perturbation": ("mask", "mixed"),
     "units": ("token",),
+    "explore": (0.0, 0.5),
     "per_round": (4, 16, 64),
 }
 BINS = (0.0, 0.5, 0.8, 0.95, 1.01)

@@ -23,6 +23,7 @@ class SearchPlan:
     budget: int
     per_round: int
     proposal: Proposal
+    explore: float  # share of random questions
     seed: int
 
     @property
@@ -107,6 +108,8 @@ def _candidates(search: Search, plan: SearchPlan, attempt: int) -> Bool[np.ndarr
         drawn = search.prior + FIRST_NOISE * normal
     else:
         drawn = search.effects.draw(normal, shared)
+    explores = np.arange(len(normal)) < round(plan.explore * len(normal))
+    drawn = np.where(explores[:, None], normal, drawn)
     if plan.proposal == "both-ends":
         drawn = np.where(which_end[:, None] < 0.5, drawn, -drawn)
     counts = 1 + (how_many * max(1, int(MOST * search.n_parts))).astype(int)

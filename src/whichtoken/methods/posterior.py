@@ -3,12 +3,12 @@
 Effects add up on the log-odds scale, approximately: logit p(x) - logit p(x without S) = sum of w_i over S, plus noise.
 The prior of w is centred on a learned multiple of a single-pass map (`prior`); `core.additive` has the formulas. The
 model is asked in rounds: draw w from the posterior (Thompson sampling), remove the c highest words (c uniform, up to 60
-percent of them), evaluate, update. Scores are the posterior mean; with `budget` = 0, they are those of the prior.
+percent of them), evaluate, update. A quarter of the questions remove random words instead (`explore`), because effects
+may differ where the highest words remain. Scores are the posterior mean; with `budget` = 0, those of the prior.
 
 A long text has more words than questions: words that the answers say little about are counted as not resolved, and
-their scores follow the map. Related work: LIME (Ribeiro et al., 2016), Kernel SHAP (Lundberg & Lee, 2017), BayesLIME
-and BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024), which ask random questions and do not start
-from a map of the model.
+their scores follow the map. Related: LIME (Ribeiro et al., 2016), Kernel SHAP (Lundberg & Lee, 2017), BayesLIME and
+BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024): random questions, no map.
 """
 
 from collections.abc import Sequence
@@ -38,6 +38,7 @@ class Posterior(Method):
     units: Level = "word"
     perturbation: str | None = None  # how units are removed: None is the task's own way; "mixed": deleted and masked
     proposal: Proposal = "thompson"
+    explore: float = field(default=0.25, metadata={"least": 0})  # share of random questions
     per_round: int = field(default=8, metadata={"least": 1})
     stop: int | None = field(default=None, metadata={"least": 1})  # stop when so many of the highest units are settled
     seed: int = field(default=0, metadata={"least": 0})
@@ -45,6 +46,8 @@ class Posterior(Method):
     def __post_init__(self) -> None:
         if self._prior is not None and self._prior.tuned_on_deletion:
             raise BadSetting("prior", self.prior, "'none', or a method that does not remove words itself")
+        if self.explore > 1:
+            raise BadSetting("explore", self.explore, "a share from 0 to 1")
 
     @property
     def _prior(self) -> Method | None:
@@ -56,12 +59,11 @@ class Posterior(Method):
         return asked if self._prior is None else self._prior.needs | asked
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        method = self._prior
-        blank = Scores(torch.zeros_like(trace.readout))
-        prior = blank if method is None else method(trace.restrict(method.needs), probe)
+        start, blank = self._prior, Scores(torch.zeros_like(trace.readout))
+        prior = blank if start is None else start(trace.restrict(start.needs), probe)
         if self.budget == 0:
             return prior
-        plan = SearchPlan(self.budget, self.per_round, self.proposal, self.seed)
+        plan = SearchPlan(self.budget, self.per_round, self.proposal, self.explore, self.seed)
         units = probe.units(self.units)
         rows = [values.cpu().numpy() for values in (units, prior.tokens.double(), trace.ids)]
         searches = [start_search(of_row[0], of_row[1], of_row[2], plan) for of_row in zip(*rows, strict=True)]
@@ -109,8 +111,7 @@ class _Asker:
     def outputs(self, removed: Sequence[Bool[np.ndarray, " _"]]) -> list[float]:
         """Return the probability, or value, of each input without these units."""
         kept = keep_patterns(self.units, stack_removed([of_row[None] for of_row in removed]))
-        (how, _), *_ = self._removals(torch.arange(1))
-        outputs: list[float] = self.probe.outputs(kept, how)[:, 0].tolist()
+        outputs: list[float] = self.probe.outputs(kept, self._removals(torch.arange(1))[0][0])[:, 0].tolist()
         return outputs
 
 
