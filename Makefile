@@ -10,7 +10,7 @@ demo: $(READY)          ## explain three reviews with the model that comes with 
 	  "The acting is not great, but the music saves it." \
 	  "rare birds has more than enough charm to make it memorable." \
 	  "i really didn't like this movie. some of the actors were good, but overall the movie was boring." \
-	  --method contrast-cat,attcat,gae,integrated-gradients,random
+	  --method posterior,contrast-cat,attcat,gae,random
 
 test: $(READY)          ## the quick test suite
 	@$(BIN)/pytest -q -n auto --dist loadgroup -m "not slow"

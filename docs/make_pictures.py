@@ -27,7 +27,7 @@ TEXTS = [
     "rare birds has more than enough charm to make it memorable.",
     "i really didn't like this movie. some of the actors were good, but overall the movie was boring.",
 ]
-METHODS = ["contrast-cat", "attcat", "gae"]
+METHODS = ["posterior", "contrast-cat", "attcat"]
 
 # As rich draws it, without the web fonts that its own format loads.
 SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -49,7 +49,7 @@ def main() -> None:
     HERE.mkdir(exist_ok=True)
     subject = wt.load()
     results = list(wt.explain(subject, TEXTS, METHODS))
-    draw("explain.svg", "whichtoken explain ... --method contrast-cat,attcat,gae", results, Look())
+    draw("explain.svg", "whichtoken explain ... --method posterior,contrast-cat,attcat", results, Look())
     compared_methods = [wt.method(name) for name in ("contrast-cat", "attcat", "gae", "rollout", "random")]
     request = Request(compared_methods, None, "truncate", False)
     comparison = compare_methods(subject, gather([TEXTS[2]], None, None, []), request)

@@ -1,5 +1,6 @@
 """Posterior: the regression by hand and slowly, and what the search must do on models whose effects are known."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,6 +19,7 @@ from whichtoken.core.additive import BASE, FLOOR, LEANS, NOISES, Answers, fit_ef
 from whichtoken.core.trace import Scores, Trace
 from whichtoken.errors import BadSetting
 from whichtoken.methods.posterior import Posterior
+from whichtoken.render.trust import describe_trust
 
 WORDS = [11, 12, 13, 14, 15, 16, 17, 18]  # token ids
 WORTH = [2.0, -1.0, 0.5, 0.0, 0.3, 0.1, -0.2, 1.0]
@@ -238,3 +240,18 @@ def test_budget_0_gives_the_priors_scores() -> None:
     assert first.scores == second.scores
     assert not first.tuned_on_deletion
     assert first.confidence is None
+
+
+def test_sentences_are_removed_whole_and_named_in_the_statement() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer(), name="bert")
+    text = "A man sleeps. The film was slow! Nobody is awake."
+    (result,) = wt.explain(subject, text, wt.method("posterior", units="sentence"))
+    (record,) = result.values()
+    assert record.confidence is not None
+    assert record.confidence.n_units == 3
+    bounds = zip(record.spans, record.confidence.low, record.confidence.high, strict=True)
+    last = [high - low for span, low, high in bounds if span is not None and span[0] > 32]
+    assert last == pytest.approx([last[0]] * len(last))  # the tokens of a sentence share its interval
+    assert "when sentences are removed" in describe_trust(record) or "by removing sentences" in describe_trust(record)
+    if record.confidence.check is not None:
+        assert re.search(r"without “(A man sleeps\.|The film was slow!|Nobody is awake\.)”", describe_trust(record))

@@ -79,7 +79,7 @@ def test_where_words_interact_the_statement_says_so(additivity: float, amount: s
 
 def test_outputs_that_do_not_vary_or_were_not_asked_for_predict_nothing() -> None:
     assert changed(additivity=None, first=None, check=None) == (
-        "the output stays the same when words are removed (64 trials)"
+        "too few different outputs to test the scores by removing words (64 trials)"
     )
     untested = {"additivity": None, "n_answers": 0, "first": None, "check": None}
     assert changed(**untested) == "these scores were not tested by removing words"
@@ -89,6 +89,7 @@ def test_outputs_that_do_not_vary_or_were_not_asked_for_predict_nothing() -> Non
 def test_a_first_word_that_is_in_doubt_is_not_sold_as_certain() -> None:
     assert "“rare” ranks first, but with only 31 % certainty" in changed(first=0.31)
     assert "ranks first with over 99 % certainty" in changed(first=0.999)
+    assert "ranks first with over 99 % certainty" in changed(first=1.0)
     assert "ranks" not in changed(first=None)
     opposed = replace(SURE, scores=tuple(-abs(score) for score in SURE.scores))
     assert "ranks" not in describe_trust(opposed)  # the highest score supports nothing

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from whichtoken.records import Attribution
 from whichtoken.render.numbers import format_remaining, format_share
 from whichtoken.trust import Confidence
-from whichtoken.words import word_groups
+from whichtoken.words import sentence_groups, word_groups
 
 LOW_ADDITIVITY = 0.5  # below, no list of scores describes the model well
+MOST_CERTAIN = 0.999  # shown as over 99 %: no statistical model is ever sure
 MOST_NAMED = 4  # words in a statement
 LONGEST_NAME = 40  # characters of a word there
 
@@ -64,7 +65,7 @@ def _additivity(record: Attribution, trust: Confidence) -> str:
     trials = f"({trust.n_answers} trial{'s' * (trust.n_answers != 1)}{' in all' * several})"
     units, share = _units(record), trust.additivity
     if share is None:
-        return f"the output stays the same when {units} are removed {trials}"
+        return f"too few different outputs to test the scores by removing {units} {trials}"
     low = share < LOW_ADDITIVITY
     amount = "none" if share < 0.005 else f"{'only ' * low}{format_share(share)}"
     where = f"in the worst of {record.n_windows} windows, " * several
@@ -77,7 +78,7 @@ def _first(record: Attribution, trust: Confidence) -> str:
     if trust.first is None or best is None or best.score <= 0:
         return ""
     doubt = ", but with only" if trust.first < 0.5 else " with"
-    return f"{best.name} ranks first{doubt} {format_share(trust.first)} certainty"
+    return f"{best.name} ranks first{doubt} {format_share(min(trust.first, MOST_CERTAIN))} certainty"
 
 
 def _check(record: Attribution, trust: Confidence) -> str:
@@ -112,7 +113,7 @@ class _Part:
 def _units(record: Attribution) -> str:
     if record.picture is not None:
         return "patches"
-    return "tokens" if record.settings.get("units") == "token" else "words"
+    return {"token": "tokens", "sentence": "sentences"}.get(record.settings.get("units", "word"), "words")
 
 
 def _parts(record: Attribution) -> list[_Part]:
@@ -122,9 +123,18 @@ def _parts(record: Attribution) -> list[_Part]:
     if _units(record) == "tokens":
         content = [i for i, sequence in enumerate(record.sequences) if sequence is not None]
         return [_Part(_quote(record.tokens[i]), record.scores[i], (i,)) for i in content]
+    if _units(record) == "sentences":
+        groups = sentence_groups(record.texts, record.spans, record.sequences)
+        return [_Part(_quote(_slice(record, g)), sum(record.scores[i] for i in g), g) for g in groups]
     groups = word_groups(record.texts, record.spans, record.sequences, record.word_ids)
     pairs = zip(record.words(), groups, strict=True)
     return [_Part(_quote(word.text), word.score, tokens) for word, tokens in pairs]
+
+
+def _slice(record: Attribution, tokens: Sequence[int]) -> str:
+    """Return the text from the first of these tokens to the last."""
+    spans = [span for i in tokens if (span := record.spans[i]) is not None]
+    return record.texts[record.sequences[tokens[0]] or 0][spans[0][0] : spans[-1][1]]
 
 
 def _quote(text: str) -> str:
