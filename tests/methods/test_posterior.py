@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.probes import SilentProbe
-from tests.tiny import KINDS, model_of
+from tests.tiny import KINDS, model_of, question_subject
 from torch import Tensor
 
 import whichtoken as wt
@@ -255,3 +255,21 @@ def test_sentences_are_removed_whole_and_named_in_the_statement() -> None:
     assert "when sentences are removed" in describe_trust(record) or "by removing sentences" in describe_trust(record)
     if record.confidence.check is not None:
         assert re.search(r"without “(A man sleeps\.|The film was slow!|Nobody is awake\.)”", describe_trust(record))
+
+
+def test_both_ends_of_an_answer_are_about_the_same_words() -> None:
+    texts = {"question": "Is it slow?", "context": "The film was slow, but the music was touching."}
+    record = wt.explain(question_subject("bert"), **texts, methods="posterior")[0]["posterior"]
+    assert record.confidence is not None
+    assert record.confidence.n_units <= len(record.words())
+    assert record.confidence.n_unresolved <= record.confidence.n_units
+    assert record.confidence.n_answers > 64  # of two searches
+
+
+def test_words_that_are_not_resolved_without_a_prior_are_close_to_0() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer(), name="bert")
+    text = " ".join(["The film was slow."] * 9)
+    (record,) = wt.explain(subject, text, wt.method("posterior", prior="none", budget=4))[0].values()
+    assert record.confidence is not None
+    assert record.confidence.n_unresolved > 0
+    assert describe_trust(record).endswith("words were not resolved: their scores are close to 0")

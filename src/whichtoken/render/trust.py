@@ -97,8 +97,9 @@ def _unresolved(record: Attribution, trust: Confidence) -> str:
         return ""
     prior = record.settings.get("prior")
     named = f" ({prior})" if isinstance(prior, str) and prior else ""
+    follow = "are close to 0" if prior == "none" else f"mostly follow the prior{named}"
     count = f"{trust.n_unresolved} of {trust.n_units} {_units(record)}"
-    return f"{count} were not resolved: their scores mostly follow the prior{named}"
+    return f"{count} were not resolved: their scores {follow}"
 
 
 @dataclass(frozen=True)

@@ -364,7 +364,11 @@ def _sum_maps(maps: Sequence[Sequence[float]]) -> tuple[float, ...]:
 def _sum_confidence(parts: Sequence[Confidence | None]) -> Confidence | None:
     known = [part for part in parts if part is not None]
     low, high = (_sum_maps(bounds) for bounds in ([part.low for part in known], [part.high for part in known]))
-    return merge_confidence(known, low, high)
+    merged = merge_confidence(known, low, high)
+    if merged is None:
+        return None
+    counts = {name: max(getattr(part, name) for part in known) for name in ("n_units", "n_unresolved")}
+    return replace(merged, **counts)  # both ends are about the same words
 
 
 def _text_between(document: Document, start: int, end: int) -> str:
