@@ -258,8 +258,9 @@ def test_sentences_are_removed_whole_and_named_in_the_statement() -> None:
 
 
 def test_both_ends_of_an_answer_are_about_the_same_words() -> None:
-    texts = {"question": "Is it slow?", "context": "The film was slow, but the music was touching."}
-    record = wt.explain(question_subject("bert"), **texts, methods="posterior")[0]["posterior"]
+    question, context = "Is it slow?", "The film was slow, but the music was touching."
+    results = wt.explain(question_subject("bert"), question=question, context=context, methods="posterior")
+    record = results[0]["posterior"]
     assert record.confidence is not None
     assert record.confidence.n_units <= len(record.words())
     assert record.confidence.n_unresolved <= record.confidence.n_units
