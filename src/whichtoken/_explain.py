@@ -114,11 +114,13 @@ def explain_each(
     opened = as_subject(subject)
     task = task_for(opened)
     rows = task.inputs(inputs)
-    named = task.choose_method(len(rows) if isinstance(rows, Sized) else None) if methods is None else methods
-    job = plan(opened, named, target, long, layers)
+    several = None if targets is None else plan_targets(task, target, targets)
+    if methods is None:
+        methods = task.choose_method(len(rows) * len(several or (target,)) if isinstance(rows, Sized) else None)
+    job = plan(opened, methods, target, long, layers)
     job = replace(job, remove_top=top_words.check_count(job.task, remove_top))
-    if targets is not None:
-        job = replace(job, targets=plan_targets(job.task, target, targets))
+    if several is not None:
+        job = replace(job, targets=several)
     if token is not None:
         job = replace(job, targets=tuple(job.task.for_token(checked, token) for checked in job.targets))
     return run(replace(job, on_bad_input=on_bad_input), rows)

@@ -25,7 +25,7 @@ class MethodInfo:
     reads: str  # tensors of the shared pass; "d attention" is the gradient with respect to attention
     asks: str  # what it requests from its probe after that pass
     deterministic: str  # "yes", or "by seed"
-    tuned_on_deletion: bool  # it uses the deletion curve that it may be evaluated by
+    tuned_on_deletion: bool  # it uses outputs without some words, by which it may be evaluated
     presets: tuple[str, ...]
     settings: Mapping[str, Any]  # the serialisable settings and their defaults
 

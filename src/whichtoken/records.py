@@ -96,7 +96,7 @@ class Attribution:
     probability: float | None  # None if the model predicts a value
     method: str
     settings: Mapping[str, Any]
-    tuned_on_deletion: bool  # the method used the deletion curve that it may be evaluated by
+    tuned_on_deletion: bool  # the method used outputs without some words, by which it may be evaluated
     model: str
     revision: str  # hub revision, or a hash of the weights
     n_cut: int  # content tokens truncated at the model's length limit

@@ -22,19 +22,15 @@ class Confidence:
 
     low: tuple[float, ...]  # of each token's score
     high: tuple[float, ...]
-    level: float  # the probability that a score lies between its bounds
-    n_units: int  # parts of the input that were told apart: words, tokens or patches
-    n_unresolved: int  # of these, whose answers say little about them alone: their scores mostly follow the prior
+    level: float  # the probability that an effect lies between its bounds
+    n_units: int  # parts of the input that are scored separately: words, sentences, tokens or patches
+    n_unresolved: int  # units that the answers say little about: their scores mostly follow the prior
     n_answers: int  # inputs with parts removed whose outputs were used
     # The share of the variance of these outputs that scores fitted to the other outputs predict. Where it is low, the
-    # words interact, and no list of scores describes the model well. None: no outputs, or all equal.
+    # words interact, and no list of scores describes the model well. None: too few outputs, or all equal.
     additivity: float | None
     first: float | None  # the probability that the part with the highest score has the highest effect
     check: Removal | None = None  # without the highest parts
-
-    def bounds(self, tokens: Sequence[int]) -> tuple[float, float]:
-        """Return the bounds of the sum of some tokens' scores."""
-        return sum(self.low[i] for i in tokens), sum(self.high[i] for i in tokens)
 
 
 def merge_confidence(

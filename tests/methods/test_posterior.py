@@ -80,17 +80,19 @@ def scores_of(box: GlassBox, **settings: Any) -> list[float]:
 def test_closed_form_of_three_words_by_hand() -> None:
     """Each word was removed once, alone; y = (2, -1, 0). Without a map, D = C = I.
 
-    So w = y / (1 + l), variance t² l / (1 + l), t² = (FLOOR² + 5 / (1 + l)) / 4, and the evidence is
-    (1 + l)^(-3/2) (FLOOR² + 5 / (1 + l))^(-2), proportional to (1 + l)^(1/2): more noise fits unrelated answers better.
+    So w = y / (1 + l), the squared scale is t² l / (1 + l), t² = (FLOOR² + 5 / (1 + l)) / 4, and the weight of a noise
+    level, (1 + l)^-1 (1 + l)^(-3/2) (FLOOR² + 5 / (1 + l))^-2, is proportional to (1 + l)^(-1/2).
     """
     drops = np.array([2.0, -1.0, 0.0])
     found = fit_effects(Answers(np.eye(3, dtype=bool), drops), np.zeros(3))
-    weights = np.sqrt(1 + NOISES) / np.sqrt(1 + NOISES).sum()
+    weights = (1 + NOISES) ** -0.5 / ((1 + NOISES) ** -0.5).sum()
     assert found.mean == pytest.approx(drops * (weights / (1 + NOISES)).sum(), rel=1e-6)
+    assert found.mean[0] > 1.6  # without other evidence, answers are mostly believed
     scales = (FLOOR**2 + 5 / (1 + NOISES)) / 4
     means = drops[:, None] / (1 + NOISES)
     variance = weights @ (scales * NOISES / (1 + NOISES) + (means - found.mean[:, None]) ** 2).T
     assert found.spread == pytest.approx(np.sqrt(variance), rel=1e-6)
+    assert found.freedom == 4
     assert found.additivity is None  # no answer says anything about another word
 
 
@@ -108,7 +110,7 @@ def test_regression_written_slowly(n_questions: int) -> None:
         if lean and design @ prior @ inverse @ drops < 0:
             continue  # the answers contradict the map
         misfit = FLOOR**2 + drops @ inverse @ drops
-        weight = np.exp(-0.5 * np.linalg.slogdet(gram)[1]) * misfit ** (-(n_questions + 1) / 2)
+        weight = np.exp(-0.5 * np.linalg.slogdet(gram)[1]) * misfit ** (-(n_questions + 1) / 2) / (1 + noise)
         effects = before @ design.T @ inverse @ drops
         after = before - before @ design.T @ inverse @ design @ before
         total += weight
@@ -196,10 +198,50 @@ def test_intervals_cover_the_effects_of_an_additive_model_with_noise() -> None:
 
 
 def test_no_question_is_asked_twice() -> None:
-    box = glass_box([1.0, 2.0, 3.0], [5, 6, 7])
-    explain(box)
+    box = glass_box(noise=1.0)
+    explain(box, budget=100)
     asked = box.asked[:-1]  # the last one is the check
-    assert len(asked) == len(set(asked)) == 3  # of three words, one is removed: 60 % are one
+    assert len(asked) == len(set(asked))
+    assert len(asked) > 90
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
+def test_of_short_texts_every_subset_is_asked_about(n: int) -> None:
+    box = glass_box(WORTH[:n], WORDS[:n])
+    scores = scores_of(box)
+    assert scores == pytest.approx(WORTH[:n], rel=0.2 if n == 1 else 0.02, abs=1e-3)
+    removed = set(box.asked)
+    assert len(removed) == 2**n - 1
+
+
+@pytest.mark.parametrize("per_round", [1, 2, 3, 8])
+def test_a_quarter_of_the_questions_is_random_whatever_the_size_of_a_round(per_round: int) -> None:
+    """Random questions remove the word that opposes most, which the others never do."""
+    worth, n_removed = [*np.linspace(3, 0, 19).tolist(), -20.0], {}
+    for explore in (0.0, 0.25):
+        box = glass_box(worth, list(range(20, 40)), noise=1.0)
+        explain(box, per_round=per_round, explore=explore)
+        n_removed[explore] = sum(question[-1] for question in box.asked[24:64])
+    assert n_removed[0.0] <= 1
+    assert n_removed[0.25] >= 2
+
+
+def test_mixed_questions_alternate_whatever_the_size_of_a_round() -> None:
+    for per_round in (1, 3, 8):
+        asked: list[tuple[str | None, int]] = []
+
+        class Noting(GlassBox):
+            def log_odds(self, kept: Tensor, how: str | None) -> Tensor:
+                asked.append((how, int((~kept[:, :, 1:-1]).any(-1).sum())))  # noqa: B023
+                return super().log_odds(kept, how)
+
+        box = glass_box(noise=1.0)
+        Posterior(prior="none", perturbation="mixed", per_round=per_round, budget=24)(
+            box.seen, Noting(box.seen, box.log_odds_of)
+        )
+        counts = {name: sum(n for how, n in asked if how == name) for name in ("delete", "mask")}
+        assert abs(counts["delete"] - 12) <= 1  # and the check
+        assert counts["mask"] == 12
 
 
 def test_stopping_when_the_first_word_is_settled() -> None:
@@ -227,7 +269,7 @@ def test_one_word_and_none() -> None:
     assert explain(GlassBox(trace_of([]), lambda removed: 0.0)).tokens.tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize("prior", ["contrast-cat", "posterior", "refined-noise"])
+@pytest.mark.parametrize("prior", ["contrast-cat", "posterior", "refined-noise", "tis"])
 def test_a_prior_that_removes_words_itself_is_refused(prior: str) -> None:
     with pytest.raises(BadSetting, match="does not remove words itself"):
         wt.method("posterior", prior=prior)

@@ -49,7 +49,7 @@ def sure(record: Attribution, half: float = 0.25, **changes: Any) -> Attribution
 
 
 SURE = sure(attribution_of(WORDS, [0.5, 2.0, -1.0, 0.125], probability=0.992, method="posterior"))
-PREDICTS = "the scores predict 87 % of the variation in the output when words are removed (64 trials)"
+PREDICTS = "the scores predict 87 % of the variation in the log-odds when words are removed (64 trials)"
 STATEMENT = (
     f"{PREDICTS}; “rare” ranks first with 96 % certainty; without “rare”, the probability falls from 99.2 % to 12 %"
 )
@@ -71,10 +71,13 @@ def test_one_line_says_how_far_the_scores_can_be_trusted() -> None:
 )
 def test_where_words_interact_the_statement_says_so(additivity: float, amount: str) -> None:
     assert changed(additivity=additivity, first=None, check=None) == (
-        f"the scores predict {amount} of the variation in the output when words are removed (64 trials): the words "
+        f"the scores predict {amount} of the variation in the log-odds when words are removed (64 trials): the words "
         "interact, so no list of scores describes this decision well"
     )
     assert "interact" not in changed(additivity=0.5)
+    for few in ({"n_answers": 7}, {"n_unresolved": 1}):  # of four words
+        assert ": the words interact, or there were too few trials" in changed(additivity=additivity, **few)
+    assert "ranks first" not in changed(n_units=1)
 
 
 def test_outputs_that_do_not_vary_or_were_not_asked_for_predict_nothing() -> None:
@@ -102,7 +105,7 @@ def test_the_check_names_the_words_strongest_first_and_what_happens() -> None:
     assert changed(check=Removal((), 0.5)).endswith("certainty")
     many = sure(attribution_of(list("abcdefg"), [float(i) for i in range(7)]), check=Removal(tuple(range(1, 8)), 0.5))
     assert "without “g”, “f”, “e” and 4 more words, the" in describe_trust(many)
-    long = sure(attribution_of(["w" * 500], [1.0]))
+    long = sure(attribution_of(["w" * 500, "a"], [1.0, 0.5]))
     assert f"“{'w' * 39}…” ranks first" in describe_trust(long)
 
 
@@ -121,13 +124,14 @@ def test_values_tokens_patches_and_windows_have_their_own_words() -> None:
     assert describe_trust(replace(value, confidence=replace(value.confidence, check=Removal((2,), -1.25)))).endswith(  # type: ignore[type-var]
         "without “rare”, the value falls from 4.2 to -1.25"
     )
+    assert "of the variation in the predicted value when" in describe_trust(value)
     tokens = describe_trust(replace(SURE, settings={"units": "token"}))
     assert "when tokens are removed" in tokens
     assert "word" not in tokens
     image = describe_trust(sure(ONE, n_unresolved=2, check=Removal((1,), 0.5), additivity=0.1))
     assert image == (
-        "the scores predict only 10 % of the variation in the output when patches are removed (64 trials): the patches "
-        "interact, so no list of scores describes this decision well; patch 1,1 ranks first with 96 % certainty; "
+        "the scores predict only 10 % of the variation in the log-odds when patches are removed (64 trials): the patches "
+        "interact, or there were too few trials; patch 1,1 ranks first with 96 % certainty; "
         "without patch 1,1, the probability falls from 88 % to 50 %; 2 of 6 patches were not resolved: their scores "
         "mostly follow the prior"
     )
@@ -205,7 +209,7 @@ def test_patches_are_marked_in_the_terminal() -> None:
     image = sure(replace(ONE, scores=(9.0, 2.0, 0.5, 0.0, 0.0, 0.0, -1.0)), 0.6)
     out = printed(Look(), image)
     assert "+1.0 +0.2?+0.0" in out
-    assert "the scores predict 87 % of the variation in the output when patches are removed" in out
+    assert "the scores predict 87 % of the variation in the log-odds when patches are removed" in out
     coloured = re.sub(r"\x1b\[[\d;]*m", "", printed(Look(), image, colour=True))
     assert "  ? · " in coloured
 

@@ -227,6 +227,13 @@ def _choose_best(subject: "Subject", items: CommandInputs, benchmark: Path | Non
     return choice
 
 
+def _default_method(subject: "Subject", items: CommandInputs, targets: Any) -> str:
+    from whichtoken._explain import plan_targets
+
+    task = _task(subject)
+    return task.choose_method(len(items) * (1 if targets is None else len(plan_targets(task, None, targets))))
+
+
 def _task(subject: "Subject") -> "Task":
     from whichtoken.tasks import task_for
 

@@ -1,8 +1,8 @@
-"""Bayesian regression of a model's answers on the parts that were removed; numpy only, one input at a time.
+"""Bayesian regression of a model's answers on the units that were removed; numpy only, one input at a time.
 
-Model: y = D w + noise. D says which parts each question removed, y how far the output dropped; w are the effects of the
-parts. Prior: w ~ N(0, t² C), C = S + k² m m', with m a single-pass map: effects scatter around a multiple of the map,
-which is learned, too (k = 0: the map is ignored). S = I, or diagonal with entries (b + |m_i|)²: parts that matter in
+Model: y = D w + noise. D says which units each question removed, y how far the output dropped; w are the effects of the
+units. Prior: w ~ N(0, t² C), C = S + k² m m', with m a single-pass map: effects scatter around a multiple of the map,
+which is learned, too (k = 0: the map is ignored). S = I, or diagonal with entries (b + |m_i|)²: units that matter in
 the map may have larger effects. The noise has variance l t². t is integrated out; k, l and S are averaged over grids,
 weighted by their evidence (Bishop, Pattern Recognition and Machine Learning, 2006, 3.3 to 3.5).
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 NOISES = np.array((1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0))  # l
 LEANS = (0.0, 1.0, 10.0)  # k
 BASE = 0.1  # b
-FLOOR = 1e-4  # smallest effect that counts, in units of the output; the prior of t is worth one answer of this size
+FLOOR = 1e-4  # smallest effect that counts, on the scale of the output; the prior of t counts as one such answer
 FEWEST = 4  # answers that additivity is computed from
 NEGLIGIBLE = 1e-6  # weight of a grid point that is left out
 
@@ -26,7 +26,7 @@ NEGLIGIBLE = 1e-6  # weight of a grid point that is left out
 class Answers:
     """The questions that were asked about an input, and what the model answered."""
 
-    removed: Bool[np.ndarray, "question part"]
+    removed: Bool[np.ndarray, "question unit"]
     drops: Float[np.ndarray, " question"]  # of the output
 
 
@@ -35,14 +35,14 @@ class _Basis:
     """The questions under one prior: the thin singular value decomposition of D C^½, squared values."""
 
     lean: float
-    shape: Float[np.ndarray, " part"]  # the square roots of S
-    prior: Float[np.ndarray, " part"]  # the map, divided by these
-    design: Float[np.ndarray, "question part"]  # the questions, times these
+    shape: Float[np.ndarray, " unit"]  # the square roots of S
+    prior: Float[np.ndarray, " unit"]  # the map, divided by these
+    design: Float[np.ndarray, "question unit"]  # the questions, times these
     vectors: Float[np.ndarray, "question rank"]
     values: Float[np.ndarray, " rank"]
-    gain: Float[np.ndarray, "part rank"]  # C D' times the vectors
+    gain: Float[np.ndarray, "unit rank"]  # C D' times the vectors
 
-    def solve(self, answers: Float[np.ndarray, "question n"], noise: float) -> Float[np.ndarray, "part n"]:
+    def solve(self, answers: Float[np.ndarray, "question n"], noise: float) -> Float[np.ndarray, "unit n"]:
         """Return C D' (D C D' + l I)^-1 times the answers: the effects that they imply."""
         seen: NDArray[np.float64] = self.gain @ ((self.vectors.T @ answers) / (self.values + noise)[:, None])
         return seen
@@ -56,8 +56,8 @@ class Component:
     noise: float
     weight: float
     scale: float  # t
-    mean: Float[np.ndarray, " part"]
-    variance: Float[np.ndarray, " part"]
+    mean: Float[np.ndarray, " unit"]
+    variance: Float[np.ndarray, " unit"]
     residuals: Float[np.ndarray, " question"]  # drop minus its prediction from the other answers
     multiple: float  # of the map
 
@@ -68,16 +68,17 @@ class EffectEstimate:
 
     answers: Answers
     components: tuple[Component, ...]
-    mean: Float[np.ndarray, " part"]
-    spread: Float[np.ndarray, " part"]  # standard deviation
-    prior_spread: Float[np.ndarray, " part"]  # the same before any answer, without what the map adds
+    mean: Float[np.ndarray, " unit"]
+    spread: Float[np.ndarray, " unit"]  # scale of a Student t distribution with `freedom` degrees of freedom
+    prior_spread: Float[np.ndarray, " unit"]  # the same before any answer, without what the map adds
     multiple: float  # of the map that the effects scatter around
     noise: float  # standard deviation of the answers around the sums of effects
+    freedom: int
     additivity: float | None  # leave-one-out share of the drops' variance that effects predict; None: unknown
 
     def draw(
-        self, normal: Float[np.ndarray, "draw part"], shared: Float[np.ndarray, "draw number"]
-    ) -> Float[np.ndarray, "draw part"]:
+        self, normal: Float[np.ndarray, "draw unit"], shared: Float[np.ndarray, "draw number"]
+    ) -> Float[np.ndarray, "draw unit"]:
         """Turn standard normal numbers into draws. `shared` has at least two more columns than there are answers.
 
         A draw from prior and noise is corrected by what it gets wrong about the answers (Matheron's rule).
@@ -95,7 +96,7 @@ class EffectEstimate:
         return draws
 
 
-def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> EffectEstimate:
+def fit_effects(answers: Answers, prior: Float[np.ndarray, " unit"]) -> EffectEstimate:
     """Return the posterior of the effects. `prior`: a map whose largest absolute value is 1, or zeros for none."""
     even = np.ones(len(prior))
     shapes = [even, BASE + np.abs(prior)] if prior.any() else [even]
@@ -120,6 +121,7 @@ def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> EffectEs
         np.sqrt(sum(c.weight * (c.scale * c.basis.shape) ** 2 for c in components)),
         sum(component.weight * component.multiple for component in components),
         sqrt(sum(component.weight * component.noise * component.scale**2 for component in components)),
+        len(answers.drops) + 1,
         _additivity(answers, residuals),
     )
 
@@ -127,7 +129,7 @@ def fit_effects(answers: Answers, prior: Float[np.ndarray, " part"]) -> EffectEs
 def _additivity(answers: Answers, residuals: Float[np.ndarray, " question"]) -> float | None:
     """Return the share of the variance that the residuals leave, at least 0; None if too few answers can tell.
 
-    The answer to a question about a part that no other question removed cannot be predicted.
+    The answer to a question about a unit that no other question removed cannot be predicted.
     """
     predictable = ((answers.removed.sum(0) > 1) | ~answers.removed).all(1)
     drops = answers.drops[predictable]
@@ -137,7 +139,7 @@ def _additivity(answers: Answers, residuals: Float[np.ndarray, " question"]) -> 
 
 
 def _decompose(
-    answers: Answers, prior: Float[np.ndarray, " part"], lean: float, shape: Float[np.ndarray, " part"]
+    answers: Answers, prior: Float[np.ndarray, " unit"], lean: float, shape: Float[np.ndarray, " unit"]
 ) -> _Basis:
     """Decompose the smaller of the two products of the design with itself."""
     design, prior = answers.removed * shape, prior / shape
@@ -155,13 +157,14 @@ def _decompose(
 
 
 def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> list[tuple[float, Component]]:
-    """Return log evidence and posterior at each noise level, except where the answers contradict the map."""
+    """Return log evidence and posterior at each noise level, except where the multiple of the map is negative."""
     n, seen = len(drops), basis.vectors.T @ drops
     outside = drops - basis.vectors @ seen  # what no effects can explain
     inverse = 1 / (basis.values[:, None] + NOISES)  # rank noise
     misfit = FLOOR**2 + seen**2 @ inverse + outside @ outside / NOISES
     log_determinant = -np.log(inverse).sum(0) + (n - len(seen)) * np.log(NOISES)
-    evidence = -0.5 * log_determinant - (n + 1) / 2 * np.log(misfit)
+    # Without evidence, answers are believed: noise levels have the prior weight 1 / (1 + l).
+    evidence = -0.5 * log_determinant - (n + 1) / 2 * np.log(misfit) - np.log1p(NOISES)
     duals = basis.vectors @ (seen[:, None] * inverse) + outside[:, None] / NOISES
     own = basis.vectors**2 @ inverse + (1 - (basis.vectors**2).sum(1)).clip(min=0)[:, None] / NOISES
     means = basis.gain @ (seen[:, None] * inverse)

@@ -1,5 +1,6 @@
 """Objectives: the quantity that is explained, resolved for each row of a batch."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -168,6 +169,12 @@ class Anything(Objective):
 
 def anything(logits: Tensor) -> Anything:
     return Anything()
+
+
+def log_odds_of(log_probability: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+    """Return log-odds in float64; probabilities very close to 1 are cut, because float32 cannot tell them from 1."""
+    logs = log_probability.to(torch.float64).clamp(max=math.log1p(-SATURATED))
+    return logs - torch.log(-torch.expm1(logs))
 
 
 def probability_of(objective: Objective, logits: Tensor) -> Float[Tensor, " batch"]:

@@ -76,7 +76,7 @@ class Fill:
         return pixels.double().mean((1, 2)).to(pixels.dtype)
 
 
-def patch_pixels(image: Image, kept: Pattern) -> Pattern:
+def _patch_pixels(image: Image, kept: Pattern) -> Pattern:
     """Return the pattern of pixels for a pattern of tokens, of which the last are the image's patches."""
     height, width = image.pixels.shape[1:]
     rows, columns = image.grid
@@ -91,9 +91,11 @@ class Remainders:
     rows: Sequence[Row]
     patterns: Sequence[Pattern]
     how: Perturbation
+    of_tokens: bool = False  # the patterns are of tokens, also those of images, whose elements are pixels
 
     def __len__(self) -> int:
         return len(self.patterns)
 
     def __getitem__(self, place: int) -> Row:
-        return self.how(self.rows[place], self.patterns[place])
+        row, pattern = self.rows[place], self.patterns[place]
+        return self.how(row, pattern if row.image is None or not self.of_tokens else _patch_pixels(row.image, pattern))

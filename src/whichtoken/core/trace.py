@@ -224,8 +224,13 @@ class Method(Protocol):
 
     @property
     def tuned_on_deletion(self) -> bool:
-        """True if it uses outputs of inputs with parts removed, by which it may later be evaluated."""
+        """True if it uses outputs of inputs with parts removed as metrics remove them."""
         return bool(self.needs.asks & {Ask.DELETIONS, Ask.ANSWERS})
+
+    @property
+    def removals(self) -> tuple[str | None, ...]:
+        """Return the names of the removals that it asks by; None is the task's own."""
+        return (self.settings.get("perturbation"),)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores: ...
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from whichtoken.core.objectives import Objective, probability_of
-from whichtoken.core.perturb import Delete, Pattern, Perturbation, Remainders, patch_pixels
+from whichtoken.core.perturb import Delete, Pattern, Perturbation, Remainders
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Level, Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UnknownName, UsageError
@@ -97,13 +97,13 @@ class ModelProbe:
         for row, of_row in enumerate(kept):
             tokens = of_row[:, self.batch.mask[row]].cpu().numpy()
             whole = extract_row(self.batch, row)
-            self.cost.sequences += len({pattern.tobytes() for pattern in tokens})
+            self.cost.sequences += len({pattern.tobytes() for pattern in tokens if not pattern.all()})
             rows += [whole] * n
-            patterns += list(tokens if whole.image is None else map(partial(patch_pixels, whole.image), tokens))
+            patterns += list(tokens)
         objective = self._repeat_objective(n)
-        return Remainders(rows, patterns, removal), (
-            objective.after_removal(kept.flatten(0, 1)) if removal.shortens else objective
-        )
+        if removal.shortens:
+            objective = objective.after_removal(kept.flatten(0, 1))
+        return Remainders(rows, patterns, removal, of_tokens=True), objective
 
     def _find_removal(self, how: str | None) -> Perturbation:
         """Return a removal by name, or (None) the task's own. The mapping itself refuses what does not suit a model."""

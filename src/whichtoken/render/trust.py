@@ -9,6 +9,7 @@ from whichtoken.trust import Confidence
 from whichtoken.words import sentence_groups, word_groups
 
 LOW_ADDITIVITY = 0.5  # below, no list of scores describes the model well
+ENOUGH = 2  # trials per word, to say that words interact
 MOST_CERTAIN = 0.999  # shown as over 99 %: no statistical model is ever sure
 MOST_NAMED = 4  # words in a statement
 LONGEST_NAME = 40  # characters of a word there
@@ -22,7 +23,7 @@ class Interval:
     high: float
     low_share: float
     high_share: float
-    level: float  # the probability that the score lies between them
+    level: float  # the probability that the effect lies between them
 
     @property
     def includes_zero(self) -> bool:
@@ -69,13 +70,18 @@ def _additivity(record: Attribution, trust: Confidence) -> str:
     low = share < LOW_ADDITIVITY
     amount = "none" if share < 0.005 else f"{'only ' * low}{format_share(share)}"
     where = f"in the worst of {record.n_windows} windows, " * several
-    found = f"{where}the scores predict {amount} of the variation in the output when {units} are removed {trials}"
-    return f"{found}: the {units} interact, so no list of scores describes this decision well" if low else found
+    scale = "the predicted value" if record.reading == "value" else "the log-odds"
+    found = f"{where}the scores predict {amount} of the variation in {scale} when {units} are removed {trials}"
+    if not low:
+        return found
+    if trust.n_unresolved or trust.n_answers < ENOUGH * trust.n_units:
+        return f"{found}: the {units} interact, or there were too few trials"
+    return f"{found}: the {units} interact, so no list of scores describes this decision well"
 
 
 def _first(record: Attribution, trust: Confidence) -> str:
     best = max(_parts(record), key=lambda part: part.score, default=None)
-    if trust.first is None or best is None or best.score <= 0:
+    if trust.first is None or best is None or best.score <= 0 or trust.n_units == 1:
         return ""
     doubt = ", but with only" if trust.first < 0.5 else " with"
     return f"{best.name} ranks first{doubt} {format_share(min(trust.first, MOST_CERTAIN))} certainty"
@@ -99,7 +105,8 @@ def _unresolved(record: Attribution, trust: Confidence) -> str:
     named = f" ({prior})" if isinstance(prior, str) and prior else ""
     follow = "are close to 0" if prior == "none" else f"mostly follow the prior{named}"
     count = f"{trust.n_unresolved} of {trust.n_units} {_units(record)}"
-    return f"{count} were not resolved: their scores {follow}"
+    counted = " (counted in each window)" * (record.n_windows > 1)
+    return f"{count}{counted} were not resolved: their scores {follow}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective, probability_of
+from whichtoken.core.objectives import Objective, log_odds_of, probability_of
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.rows import Row
 from whichtoken.data.examples import TextExample, check_texts, read_examples
@@ -59,6 +59,9 @@ class SpanObjective(Objective):
     def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
         """Return the probability that the answer starts (or ends) there; for both ends, the product."""
         return (read * self.weights.to(read.dtype)).sum(-1).exp()
+
+    def log_odds(self, read: Tensor) -> Float[Tensor, " batch"]:
+        return log_odds_of((read * self.weights.to(read.dtype)).sum(-1))
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
         places = torch.nn.functional.one_hot(self.ends, batch.ids.shape[1]).to(torch.float64)

@@ -318,9 +318,8 @@ def missing_removal(task: Task, method: Method) -> Reason | None:
     """Return a reason if a method removes parts in a way that does not suit the model. UnknownName if there is none."""
     if Ask.ANSWERS not in method.needs.asks:
         return None
-    how = method.settings.get("perturbation")
     try:
-        for name in ("delete", "mask") if how == "mixed" else (how,):
+        for name in method.removals:
             task.removal(name)
     except UnknownName:
         raise

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective
+from whichtoken.core.objectives import Objective, log_odds_of
 from whichtoken.targets import Target, TokenLabels
 
 
@@ -40,6 +40,9 @@ class TokenObjective(Objective):
 
     def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
         return read[:, 0].exp() if self.against is None else (read[:, 0] - read[:, 1]).sigmoid()
+
+    def log_odds(self, read: Tensor) -> Float[Tensor, " batch"]:
+        return log_odds_of(read[:, 0]) if self.against is None else (read[:, 0] - read[:, 1]).to(torch.float64)
 
     def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
         places = torch.nn.functional.one_hot(self.tokens, batch.ids.shape[1]).to(torch.float64)
