@@ -120,7 +120,7 @@ def test_auto_chooses_by_what_methods_do_on_questions(
     assert code == 0, err
     (record,) = json.loads(out)
     assert record["details"]["auto"].startswith(f"{record['method']} has the highest normalised AOPC")
-    assert record["details"]["auto"].endswith("in a small benchmark on 1 question")
+    assert "in a small benchmark on 1 question" in record["details"]["auto"]
 
 
 def test_what_is_wrong_is_said(answers: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:

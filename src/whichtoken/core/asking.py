@@ -30,7 +30,8 @@ class Asker:
             chosen = numbers % len(self.removals) == turn
             others = ~chosen[:, :, None].to(kept.device)
             log_odds[chosen] = self.probe.log_odds(kept | others, how).cpu()[chosen]
-        lost = (self.probe.log_odds(torch.ones_like(kept[:, :1]), None).cpu() - log_odds).numpy()
+        whole = self.probe.log_odds(torch.ones_like(kept[:, :1]), self.removals[0]).cpu()
+        lost = (whole - log_odds).numpy()
         return [of_row[: len(removed)] for of_row, removed in zip(lost, rounds, strict=True)]
 
     def outputs(self, removed: Sequence[Bool[np.ndarray, " _"]]) -> list[float]:
