@@ -130,8 +130,8 @@ def test_values_tokens_patches_and_windows_have_their_own_words() -> None:
     assert "word" not in tokens
     image = describe_trust(sure(ONE, n_unresolved=2, check=Removal((1,), 0.5), additivity=0.1))
     assert image == (
-        "the scores predict only 10 % of the variation in the log-odds when patches are removed (64 trials): the patches "
-        "interact, or there were too few trials; patch 1,1 ranks first with 96 % certainty; "
+        "the scores predict only 10 % of the variation in the log-odds when patches are removed (64 trials): the "
+        "patches interact, or there were too few trials; patch 1,1 ranks first with 96 % certainty; "
         "without patch 1,1, the probability falls from 88 % to 50 %; 2 of 6 patches were not resolved: their scores "
         "mostly follow the prior"
     )
