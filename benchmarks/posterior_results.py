@@ -150,6 +150,8 @@ def _picture(run: str) -> str:
     for axis, (how, title) in zip(axes, (("delete", "words deleted"), ("mask", "words masked")), strict=True):
         _draw(axis, {method: by[how, "morf"].mean() for method, by in scores.items()}, evaluations)
         axis.set_xscale("log")
+        axis.set_xlim(0.7, 1000)
+        axis.margins(y=0.12)
         axis.set_xlabel("evaluations of the model for one text")
         axis.set_ylabel(f"AOPC, {title}")
         axis.grid(alpha=0.3)
@@ -169,7 +171,7 @@ def _draw(axis: plt.Axes, means: dict[str, float], evaluations: dict[str, float]
             label, (evaluations[known[-1]], means[known[-1]]), textcoords="offset points", xytext=(-8, 6), fontsize=9
         )
     for method, mean in means.items():
-        if method not in lines and "units" not in method:
+        if method not in lines and "units" not in method and method != "random":  # far below the others
             place = (evaluations[method], mean)
             axis.plot(*place, marker="x", color="0.4")
             axis.annotate(method, place, textcoords="offset points", xytext=(4, -9), fontsize=7, color="0.3")
