@@ -48,3 +48,17 @@ def test_python_and_the_command_line_use_the_same_default(
     assert not ending.value.code, capsys.readouterr().err
     found = [wt.Attribution.from_json(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
     assert [one.method for one in found] == expected
+
+
+def test_targets_count_like_inputs(subject_of: SubjectOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Forty texts are few, but not forty texts for each of three labels."""
+    subject, texts = subject_of("bert"), [TEXT] * 40
+    assert list(wt.explain(subject, texts[:1], targets="all")[0]) == ["posterior"]
+    assert list(next(wt.explain_each(subject, texts, targets="all"))) == ["att-x-att-grads"]
+    subject.model.save_pretrained(tmp_path / "model")
+    subject.tokenizer.save_pretrained(tmp_path / "model")
+    out = tmp_path / "found.jsonl"
+    with pytest.raises(SystemExit) as ending:
+        main(["explain", *texts, "--targets", "all", "--model", str(tmp_path / "model"), "--out", str(out)])
+    assert not ending.value.code, capsys.readouterr().err
+    assert {wt.Attribution.from_json(line).method for line in out.read_text().splitlines()} == {"att-x-att-grads"}

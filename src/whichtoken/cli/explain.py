@@ -164,9 +164,8 @@ def explain(
     opening = Opening(trust, device, dtype, revision, batch_size, reading)
     subject = open_subject(model, references, heads, opening)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
-    built = inputs.build_methods(
-        why.method if why else method or _task(subject).choose_method(len(items)), settings or []
-    )
+    chosen = why.method if why else method or _default_method(subject, items, several)
+    built = inputs.build_methods(chosen, settings or [])
     supported = keep_supported(subject, built) if method == "all" else built
     skip = bad.skip_input if bad.skip else None
     n_removed = review.choose_top(top, sink, subject, layers)

@@ -127,7 +127,7 @@ def fit_effects(answers: Answers, prior: Float[np.ndarray, " unit"]) -> EffectEs
 
 
 def _additivity(answers: Answers, residuals: Float[np.ndarray, " question"]) -> float | None:
-    """Return the share of the variance that the residuals leave, at least 0; None if too few answers can tell.
+    """Return the share of the drops' variance that is predicted, at least 0; None if too few answers can tell.
 
     The answer to a question about a unit that no other question removed cannot be predicted.
     """

@@ -188,8 +188,7 @@ def extract_row(batch: Batch, row: int) -> Row:
     """Return one row without its padding."""
     real = batch.mask[row]
     ids, types, special = (values[row][real].tolist() for values in (batch.ids, batch.types, batch.special))
-    has_image = batch.pixels is not None and batch.grid is not None
-    image = Image(batch.pixels[row], batch.grid) if has_image else None  # type: ignore[arg-type, index]
+    image = None if batch.pixels is None or batch.grid is None else Image(batch.pixels[row], batch.grid)
     return Row(tuple(ids), tuple(types), tuple(special), image)
 
 
