@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.stats import t as student_t
 from tests.probes import SilentProbe
 from tests.tiny import KINDS, model_of, question_subject
 from torch import Tensor
 
 import whichtoken as wt
 from whichtoken.core.additive import BASE, FLOOR, LEANS, NOISES, Answers, fit_effects
+from whichtoken.core.estimates import _student_quantile, share_among_tokens
+from whichtoken.core.questions import Search, SearchPlan, _candidates, learn, start_search
 from whichtoken.core.trace import Scores, Trace
 from whichtoken.errors import BadSetting
 from whichtoken.methods.posterior import Posterior
@@ -318,3 +321,38 @@ def test_words_that_are_not_resolved_without_a_prior_are_close_to_0() -> None:
     assert record.confidence is not None
     assert record.confidence.n_unresolved > 0
     assert describe_trust(record).endswith("words were not resolved: their scores are close to 0")
+
+
+@pytest.mark.parametrize(("freedom", "error"), [(2, 0.06), (4, 0.01), (65, 1e-4)])
+def test_few_answers_make_wide_intervals(freedom: int, error: float) -> None:
+    assert _student_quantile(freedom) == pytest.approx(student_t.ppf(0.95, freedom), rel=error)
+
+
+PLAN = SearchPlan(budget=300, per_round=8, proposal="thompson", explore=0.0, seed=0)
+
+
+def known_search(units: list[int], scores: list[float], worth: list[float]) -> Search:
+    """A search that has seen every second subset of the units, without noise."""
+    search = start_search(np.array(units), np.array(scores), np.arange(7, 7 + len(units)), PLAN)
+    removed = (np.arange(1, 2 ** len(worth), 2)[:, None] >> np.arange(len(worth))) % 2 == 1
+    return learn(search, removed, removed @ np.array(worth))
+
+
+def test_tokens_of_a_word_differ_as_in_the_map_and_sum_to_the_word() -> None:
+    units = [-1, 0, 0, 1, -1]
+    search = known_search(units, [0.0, 3.0, 1.0, 1.0, 0.0], [2.0, 0.5])
+    assert search.effects is not None
+    tokens = share_among_tokens(search.effects.mean, search, np.array(units))
+    assert tokens[1] + tokens[2] == pytest.approx(search.effects.mean[0])
+    assert tokens[1] - tokens[2] == pytest.approx(search.effects.multiple * (3 - 1) / 4)  # the largest word has 4
+    assert search.effects.multiple > 0
+    assert tokens[[0, 4]].tolist() == [0, 0]
+
+
+def test_words_are_removed_in_the_order_of_their_effect_per_token() -> None:
+    """The first word has the largest effect, but four tokens; the second has the largest effect per token."""
+    search = known_search([0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8], [0.0] * 12, [4.0, 3.0, *[0.1] * 7])
+    drawn = np.concatenate([_candidates(replace(search, n_rounds=n), PLAN, 0) for n in range(4)])
+    alone = [removed for removed in drawn if removed.sum() == 1]
+    assert alone
+    assert all(removed[1] for removed in alone)
