@@ -84,6 +84,16 @@ def test_two_groups_of_equal_size_do_not_depend_on_rounding(scale: float) -> Non
         assert scores == [2.0, 1.0]
 
 
+def test_a_map_that_misses_the_threshold_by_the_rounding_of_float32_does_not_survive() -> None:
+    """As in the authors' code, which compares with a plain >=."""
+    worth, just_less = torch.tensor([0.5, 0.5 - 1e-6, 0.0], dtype=torch.float64), 0.5 - 0.5e-6
+    maps = torch.tensor([[[3.0, 2.0, 1.0], [2.0, 3.0, 1.0]]], dtype=torch.float32)
+    trace = trace_of([], [3])
+    how = Refinement((1 / 3,), "content", just_less, False, "all")
+    found = combine(Maps(maps, torch.ones(1, 2).bool(), False), trace, Additive(worth[None], trace.special), how)
+    assert found.details[0]["survivors"] == [0]
+
+
 def test_maps_that_delete_alike_all_survive() -> None:
     _, details, _ = run([[3.0, 2.0, 1.0], [30.0, 20.0, 10.0]], [0.1, 0.2, 0.3])
     assert details["survivors"] == [0, 1]

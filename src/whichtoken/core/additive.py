@@ -14,7 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-NOISES = np.array((1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0))  # l
+NOISES = np.array(
+    (5e-5, 2e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+)  # l; smaller ones multiply rounding
 LEANS = (0.0, 1.0, 10.0)  # k
 BASE = 0.1  # b
 FLOOR = 1e-4  # smallest effect that counts, on the scale of the output; the prior of t counts as one such answer

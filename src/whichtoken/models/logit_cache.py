@@ -36,10 +36,13 @@ class LogitCache:
         object.__setattr__(self, "subject", self.subject.with_twin())
 
     def probability(self, rows: Rows, objective: Objective) -> Tensor:
-        """Return the probability of each row; `objective` is resolved for as many rows."""
+        """Return the probability of each row, in float64; `objective` is resolved for as many rows.
+
+        Probabilities near 1 differ less than float32 can tell apart, so a choice between them would depend on rounding.
+        """
         if not rows:
-            return _widen(torch.empty(0, dtype=self.subject.model.dtype, device=self.subject.device))
-        return objective.probability(torch.stack(self.read(rows, objective)))
+            return torch.empty(0, dtype=_wide(self.subject.device), device=self.subject.device)
+        return objective.probability(torch.stack(self.read(rows, objective)).to(_wide(self.subject.device)))
 
     def log_odds(self, rows: Rows, objective: Objective) -> Tensor:
         """Return the log-odds, or the predicted value, of each row, in float64; there must be at least one row."""
@@ -74,6 +77,11 @@ class LogitCache:
     def _row(self, rows: Rows, place: int) -> Row:
         row = rows[place]
         return row if len(row) else self.subject.empty_row
+
+
+def _wide(device: torch.device) -> torch.dtype:
+    """Return float64; Apple's GPUs have no such type."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _widen(values: Tensor) -> Tensor:

@@ -73,8 +73,9 @@ def _select_survivors(
     lost = (p[:, :1] - p[:, 1:]).view(deleted.shape[:3]) * counted[:, None]
     drops = lost.sum(-1) / counted.sum(-1, keepdim=True).clamp(min=1)
     threshold = _threshold(drops, real, how.threshold)
-    # A drop that misses the threshold only by rounding counts as reaching it; predicted values may be large.
-    slack = _rounding(maps) * p.abs().amax(-1, keepdim=True).clamp(min=1)
+    # The authors compare with a plain >=. If maps give only two different drops, equally often, mean + std is exactly
+    # the higher one, so the rounding of these few sums in float64 is allowed for; predicted values may be large.
+    slack = _rounding(drops) * p.abs().amax(-1, keepdim=True).clamp(min=1)
     reached = (drops >= threshold[:, None] - slack) & real
     fell_back = ~reached.any(-1)
     best = drops.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
@@ -112,9 +113,9 @@ def _ranks(
     return torch.empty_like(order).scatter(-1, order, torch.where(takes_turn, turn, never))
 
 
-def _rounding(maps: Tensor) -> float:
-    """Return the relative difference that batch size and attention backend can cause."""
-    return 32 * torch.finfo(maps.dtype).eps
+def _rounding(values: Tensor) -> float:
+    """Return the relative difference that another order of the same sums can cause."""
+    return 32 * torch.finfo(values.dtype).eps
 
 
 def _counts(trace: Trace, settings: Refinement) -> Int[Tensor, "batch step"]:
