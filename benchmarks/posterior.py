@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--min-tokens", type=int, default=10)
     parser.add_argument(
-        "--many", action="store_true", help=f"also tis, and lime and kernel-shap with {MANY} evaluations"
+        "--many", action="store_true", help=f"also tis, and lime and kernel-shap with other budgets, up to {MANY}"
     )
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -96,7 +96,8 @@ def rivals(subject: wt.Subject, many: bool) -> list[str | Method]:
     methods += [wt.method(name, budget=64) for name in ("lime", "kernel-shap")]
     methods += ["refined-noise", *(["contrast-cat"] if subject.references is not None else [])]
     if many:
-        methods += ["tis", *(wt.method(name, budget=MANY) for name in ("lime", "kernel-shap"))]
+        others = [budget for budget in (*BUDGETS, MANY) if budget != 64]
+        methods += ["tis", *(wt.method(name, budget=n) for name in ("lime", "kernel-shap") for n in others)]
     return methods
 
 

@@ -57,6 +57,7 @@ class Line:
     tuned_on_deletion: bool
     control: bool  # a control for comparison: random, refined-noise
     cells: Mapping[str, Estimate]  # by column name; columns may be missing
+    tuned_on_mask: bool = False  # it removes words by the mask token itself, so that curves by mask flatter it, too
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,9 @@ class BenchTable:
         values = {"schema": SCHEMA, **asdict(self)}
         if self.reading == "probability":
             del values["reading"]  # so that older versions can read the tables of classifiers
+        for line in values["lines"]:
+            if not line["tuned_on_mask"]:
+                del line["tuned_on_mask"]  # likewise
         for trend in values["trends"]:
             if not trend["low"]:
                 del trend["low"], trend["high"]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests.bench.test_table import MASKED, MORF, TENTHS
@@ -85,6 +86,23 @@ def test_a_method_that_was_tuned_on_deletion_must_lead_by_mask_as_well() -> None
     )
     assert "but was tuned on deletion and is not known to lead by mask. Settled: " in text
     assert said({"contrast-cat": (0.7, 0.6), **honest}).startswith("Use contrast-cat for this model")
+
+
+def test_leading_by_mask_proves_nothing_for_a_method_that_asks_by_mask() -> None:
+    inputs = measured({"contrast-cat": (0.7, 0.6), "attcat": (0.5, 0.5)})
+    table = summarise(inputs, ("aopc",), "text")
+    lines = tuple(replace(line, tuned_on_mask=line.method == "contrast-cat") for line in table.lines)
+    assert verdict(replace(table, lines=lines), inputs, N).startswith("Use attcat for this model")
+
+
+def test_a_table_says_which_methods_ask_by_mask(subject_of: SubjectOf, tmp_path: Path) -> None:
+    methods = [wt.method("posterior", budget=4, perturbation=how) for how in ("mask", "mixed", "delete")]
+    how = wt.bench.protocol(metrics=("aopc",), min_tokens=1)
+    table = wt.bench.run(subject_of("bert"), [" ".join(WORDS[:6])], [*methods, "attcat"], protocol=how)
+    by_mask = {line.method: line.tuned_on_mask for line in table.lines}
+    assert by_mask == {methods[0].label: True, methods[1].label: True, methods[2].label: False, "attcat": False}
+    table.to_json(tmp_path / "table.json")
+    assert wt.bench.read_table(tmp_path / "table.json").lines == table.lines
 
 
 def test_a_tuned_method_is_settled_only_by_mask_and_against_its_control() -> None:

@@ -222,7 +222,7 @@ def build_table(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTab
     measured, how, task = every_input(parts), bench.protocol, bench.task
     if not measured:
         raise BadInput(f"no {task.unit} has a probability of at least {how.min_probability}")
-    table = summarise(measured, how.metrics or (), task.unit, how.k)
+    table = _mark_masked(summarise(measured, how.metrics or (), task.unit, how.k), bench.methods)
     completed = notes.Run(task, how, measured, parts)
     return replace(
         table,
@@ -235,6 +235,15 @@ def build_table(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTab
             *notes.facts(completed),
         ),
         notes=tuple(notes.notes(table, completed)),
+    )
+
+
+def _mark_masked(table: BenchTable, methods: Mapping[str, Method]) -> BenchTable:
+    """Mark the methods that ask by mask; external scores do not say how they were made."""
+    by_mask = {name for name, m in methods.items() if m.tuned_on_deletion and "mask" in m.removals}
+    return replace(
+        table,
+        lines=tuple(replace(line, tuned_on_mask=True) if line.method in by_mask else line for line in table.lines),
     )
 
 

@@ -232,6 +232,12 @@ def table_json(table: BenchTable) -> str:
     return table.to_json()
 
 
+def _add_defaults(stored: dict[str, Any], key: str, defaults: Mapping[str, Any]) -> None:
+    """Add to each object of a list what tables of other versions leave out."""
+    if isinstance(stored.get(key), list):
+        stored[key] = [{**defaults, **part} if isinstance(part, dict) else part for part in stored[key]]
+
+
 def read_table(path: str | Path) -> BenchTable:
     """Return the table of a finished benchmark. `path`: its folder, or the table file."""
     where = Path(path).expanduser()
@@ -242,9 +248,8 @@ def read_table(path: str | Path) -> BenchTable:
     if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
         raise BadArtifact(f"{where} is not a benchmark table of schema {SCHEMA}")
     with while_reading(f"{where} is not a benchmark table"):
-        if isinstance(stored.get("trends"), list):
-            trends = [{"low": {}, "high": {}, **t} if isinstance(t, dict) else t for t in stored["trends"]]
-            stored["trends"] = trends
+        _add_defaults(stored, "trends", {"low": {}, "high": {}})
+        _add_defaults(stored, "lines", {"tuned_on_mask": False})
         table = decode(BenchTable, {"reading": "probability", "verdict": "", **stored})
         check_table(table)
     return table

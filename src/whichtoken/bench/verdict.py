@@ -123,7 +123,7 @@ def _rivals(table: BenchTable, ranking: Ranking) -> list[Line]:
 def _close_rivals(
     table: BenchTable, inputs: Sequence[InputResult], ranking: Ranking, rivals: Sequence[Line]
 ) -> list[str]:
-    """Return the methods that are not significantly worse; than a tuned one also by mask, which does not flatter it."""
+    """Return the methods that are not significantly worse; than one tuned on deletion, also by mask."""
     close = _not_worse(ranking.column, inputs, ranking.best, rivals)
     masked = masked_column(table)
     if ranking.best.tuned_on_deletion and masked is not None and masked.name in ranking.best.cells:
@@ -154,8 +154,8 @@ def _values(column: Column, inputs: Sequence[InputResult]) -> Values:
 
 
 def _leads(line: Line, untuned: Sequence[Line], masked: Column | None) -> bool:
-    """Whether a tuned method beats every untuned one by mask, which it was not tuned on."""
-    if masked is None or any(masked.name not in other.cells for other in (line, *untuned)):
+    """Whether a tuned method beats every untuned one by mask, provided that it was not tuned on that."""
+    if masked is None or line.tuned_on_mask or any(masked.name not in other.cells for other in (line, *untuned)):
         return False
     return all(line.cells[masked.name].mean > other.cells[masked.name].mean for other in untuned)
 
