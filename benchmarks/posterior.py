@@ -60,7 +60,8 @@ def main() -> None:
         "--many", action="store_true", help=f"also tis, and lime and kernel-shap with other budgets, up to {MANY}"
     )
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    if args.what == "overhead":
+        torch.set_num_threads(1)  # CPU seconds of several threads would include those in which they wait
     subject = wt.load(args.model, references=args.references)
     if args.what == "compare":
         bench(subject, args, rivals(subject, args.many), f"posterior-{args.name}")

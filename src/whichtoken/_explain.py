@@ -22,6 +22,7 @@ from whichtoken.models import (
     LongTexts,
     Subject,
     as_subject,
+    return_freed_memory,
 )
 from whichtoken.records import Attribution
 from whichtoken.results import Results
@@ -170,7 +171,8 @@ def plan_targets(task: Task, target: AnyTarget, targets: Targets) -> tuple[Any, 
 def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     """Explain inputs in chunks: the pieces of a chunk are batched by length, and the task merges their scores."""
     total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
-    unit, hidden = f" {job.task.unit}s", True if total == 1 else None  # a bar of one step only flickers
+    # A bar of one step only flickers, and a call that shares a cache is a step of other work, which has a bar.
+    unit, hidden = f" {job.task.unit}s", True if total == 1 or job.cache is not None else None
     with tqdm(total=total, desc="explaining", unit=unit, disable=hidden, delay=1, leave=False) as bar:
         while chunk := list(islice(rest, job.at_once)):
             explain_part = partial(_explain_chunk, job, bar)
@@ -178,6 +180,7 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
                 bar.clear()  # so that it does not interfere with printed results
                 yield from results
             first += len(chunk)
+            return_freed_memory()
 
 
 def _explain_chunk(job: Job, bar: Any, chunk: Sequence[Any], first: int) -> list[dict[str, Attribution]]:
@@ -185,11 +188,13 @@ def _explain_chunk(job: Job, bar: Any, chunk: Sequence[Any], first: int) -> list
     with torch.inference_mode(False):  # inference tensors cannot be differentiated
         documents = job.task.encode([item for item, _ in split], job.long, first)
         scored = [score_pieces(job, job.task.pieces(documents, goal, first), bar) for goal in job.targets]
-    results = []
+    results, origins = [], {key: job.origin(key) for key in job.methods}
     for index, document in enumerate(documents, first):
-        origin = {key: {**job.origin(key), "source": split[index - first][1]} for key in job.methods}
         for parts in (parts for by_input in scored for parts in _group_by_part(by_input.get(index, ()))):
-            results.append({key: job.task.record(document, parts, key, origin[key]) for key in job.methods})
+            shared = {"source": split[index - first][1], **job.task.shared_fields(document, parts)}
+            results.append(
+                {key: job.task.record(document, parts, key, {**origins[key], **shared}) for key in job.methods}
+            )
     return _measure_removals(job, results) if job.remove_top else results
 
 

@@ -19,7 +19,7 @@ from whichtoken.core.perturb import Perturbation, Remainders
 from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.errors import BadSetting, UsageError
 from whichtoken.metrics.bounds import WIDTH, Bounds, Sets, find_bounds
-from whichtoken.models import AnySubject, LogitCache, as_subject, return_freed_memory
+from whichtoken.models import AnySubject, LogitCache, as_subject, bound_freed_memory, return_freed_memory
 from whichtoken.records import Attribution, Curve, Order, Plan
 from whichtoken.results import Results, flatten
 from whichtoken.tasks import Opened, Task, Unit, task_for
@@ -67,7 +67,8 @@ def degrade(
         item = None if items is None else items[places[0]]
         opened = open_input(task, same_input, LogitCache(task.subject), item)
         curves.update(zip(places, degrade_input(opened, same_input, [plan], {plan: how})[0], strict=True))
-        return_freed_memory()
+        bound_freed_memory()
+    return_freed_memory()
     return [curves[i] for i in range(len(records))]
 
 

@@ -1,7 +1,8 @@
 """Score pieces of inputs in batches: one pass per view, then every method on its pass."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -11,14 +12,27 @@ from torch import Tensor
 from whichtoken.core.objectives import anything, probability_of
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting
 from whichtoken.errors import NotFinite
-from whichtoken.models import Batch, LogitCache, LongTexts, ModelProbe, Subject, batches, capture, return_freed_memory
+from whichtoken.models import (
+    Batch,
+    LogitCache,
+    LongTexts,
+    ModelProbe,
+    Subject,
+    batches,
+    bound_freed_memory,
+    capture,
+    copy_twin,
+    count_workers,
+    map_on_cores,
+)
 from whichtoken.references._build import library_of_texts
-from whichtoken.tasks import Piece, Scored, ScoredPiece, Task
+from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 from whichtoken.tasks.sources import OnBadInput
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
-SLOW_AT_ONCE = 16  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
+SLOW_AT_ONCE = 32  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
+SLOW_TOKENS = 512  # per batch of such methods, so that every core has one; each evaluates many shortened texts
 
 
 @dataclass(frozen=True)
@@ -39,18 +53,30 @@ class Job:
     def subject(self) -> Subject:
         return self.task.subject
 
+    def copy_for_thread(self) -> "Job":
+        """Return the same job on another twin of the model."""
+        return replace(self, task=task_for(copy_twin(self.subject)))
+
+    def count_workers(self, n_batches: int) -> int:
+        """Return how many threads score batches; a cache belongs to a single thread."""
+        return 1 if self.cache is not None else count_workers(self.subject, n_batches)
+
+    @property
+    def is_slow(self) -> bool:
+        return any(method.needs.asks - {Ask.REFERENCES, Ask.HEADS} for method in self.methods.values())
+
     def fits(self, rows: int, longest: int) -> bool:
         config = self.subject.model.config
         eager = self.subject.own_attention == "eager"
         kept = max(_n_attentions(needs, eager) for needs in self.passes.values())
         heads = config.num_hidden_layers * config.num_attention_heads * kept
-        small = rows * longest <= TOKENS_PER_BATCH and rows * longest**2 * heads <= PAIRS_PER_BATCH
+        most = SLOW_TOKENS if self.is_slow else TOKENS_PER_BATCH
+        small = rows * longest <= most and rows * longest**2 * heads <= PAIRS_PER_BATCH
         return small and self.subject.fits_rows(rows)
 
     @property
     def at_once(self) -> int:
-        slow = any(method.needs.asks - {Ask.REFERENCES, Ask.HEADS} for method in self.methods.values())
-        return min(SLOW_AT_ONCE, self.task.at_once) if slow else self.task.at_once
+        return min(SLOW_AT_ONCE, self.task.at_once) if self.is_slow else self.task.at_once
 
     def origin(self, key: str) -> dict[str, Any]:
         """Return the record fields that say how scores were computed, the same for every input."""
@@ -67,18 +93,24 @@ class Job:
 
 def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int, list[ScoredPiece]]:
     """Score all pieces; return each input's pieces in order, keyed by the index of the input."""
+    groups = [
+        [same_size[i] for i in group]
+        for same_size in _group_by_size(pieces)
+        for group in batches([len(pieces[i].row) for i in same_size], job.fits)
+    ]
+    groups.sort(key=lambda places: -sum(len(pieces[i].row) for i in places))  # so that no core waits long at the end
+    workers = [job, *(job.copy_for_thread() for _ in range(1, job.count_workers(len(groups))))]
     scored: dict[int, ScoredPiece] = {}
-    waiting = [piece.index for piece in pieces]
-    for same_size in _group_by_size(pieces):
-        for group in batches([len(pieces[i].row) for i in same_size], job.fits):
-            places = [same_size[i] for i in group]
-            scored.update(zip(places, score_batch(job, [pieces[i] for i in places]), strict=True))
-            return_freed_memory()
-            for i in places:
-                waiting.remove(pieces[i].index)
-            if bar is not None:
-                finished = len({pieces[i].index for i in places} - set(waiting))
-                bar.update(finished if len(job.targets) == 1 else finished / len(job.targets))
+    waiting = Counter(piece.index for piece in pieces)
+    work = map_on_cores(lambda own, places: score_batch(own, [pieces[i] for i in places]), workers, groups)
+    for number, of_group in work:
+        places = groups[number]
+        scored.update(zip(places, of_group, strict=True))
+        bound_freed_memory()
+        waiting -= Counter(pieces[i].index for i in places)
+        if bar is not None:
+            finished = len({pieces[i].index for i in places} - waiting.keys())
+            bar.update(finished if len(job.targets) == 1 else finished / len(job.targets))
     by_input: dict[int, list[ScoredPiece]] = {}
     for i, piece in enumerate(pieces):
         by_input.setdefault(piece.index, []).append(scored[i])

@@ -295,6 +295,7 @@ def test_a_method_asks_what_it_declares_and_nothing_else(label: str, monkeypatch
         "references": Ask.REFERENCES,
         "heads": Ask.HEADS,
         "trace": Ask.PASSES,
+        "differentiate": Ask.PASSES,
     }
     for name, kind in kinds.items():
         original = getattr(ModelProbe, name)

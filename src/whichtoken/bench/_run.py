@@ -14,7 +14,7 @@ from whichtoken import __version__
 from whichtoken.bench import notes
 from whichtoken.bench._protocol import Protocol, resolve_protocol
 from whichtoken.bench.external import External, key_of
-from whichtoken.bench.folder import Folder, result_rows
+from whichtoken.bench.folder import Folder, Kept, result_rows
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.metrics import METRICS
 from whichtoken.bench.results import Part, every_input
@@ -25,7 +25,7 @@ from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
 from whichtoken.data.sources import BadRow, OnBadRow, refuse
 from whichtoken.errors import BadInput, UsageError
-from whichtoken.models import AnySubject, as_subject
+from whichtoken.models import AnySubject, as_subject, copy_twin, count_workers, map_on_cores, return_freed_memory
 from whichtoken.tables import BenchTable
 from whichtoken.tasks import BenchInput, task_for
 
@@ -149,7 +149,7 @@ def run_sample(bench: Bench, sample: Sample, folder: Folder | None, origin: Mapp
     """Measure a sample and write the folder. `origin`: further entries of the specification, to reproduce the run."""
     if folder is not None:
         folder.claim(specification(bench, sample, origin), {"sample": bench.protocol.sample})
-    parts = list(measure_parts(bench, sample.items, folder))
+    parts = measure_parts(bench, sample.items, folder)
     table = build_table(bench, sample, parts)
     if folder is not None:
         folder.finish(table, result_rows(every_input(parts)))
@@ -181,29 +181,43 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
     }
 
 
-def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) -> Iterator[Part]:
-    """Read the parts that were saved; measure and save the others."""
+def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) -> list[Part]:
+    """Read the parts that were saved; measure the others on all cores, and save each when it is finished."""
     unit = f" {bench.task.unit}s"
     # No smoothing: the mean over all inputs of this run estimates the time left better than the last few inputs.
     with tqdm(total=len(items), desc="measuring", unit=unit, disable=None, leave=False, smoothing=0) as bar:
-        for group in _groups(items):
-            first, last = group[0].number, group[-1].number
-            saved = None if folder is None else folder.longest_part(first, last)
-            if saved is not None:
-                expected = {item.number: (item.row, bench.names_for(item)) for item in group}
-                saved.check_complete(expected, may_skip=bench.protocol.min_probability > 0)
-            done = 0 if saved is None else saved.last + 1 - first
-            if not bar.disable:  # a disabled bar has no field `initial`
-                bar.initial += done  # the time left is estimated from this run alone
-            bar.update(done)
-            if saved is not None and done == len(group):
-                part = saved.part
-            else:
-                part = measure(bench, group[done:], bar.update)
-                part = part if saved is None else saved.part + part
-                if folder is not None:
-                    folder.save_part(first, last, part)
-            yield part
+        groups = list(_groups(items))
+        saved = [_read_saved(bench, group, folder) for group in groups]
+        done = [
+            0 if part is None else part.last + 1 - group[0].number for part, group in zip(saved, groups, strict=True)
+        ]
+        if not bar.disable:  # a disabled bar has no field `initial`
+            bar.initial += sum(done)  # the time left is estimated from this run alone
+        bar.update(sum(done))
+        parts = {number: part.part for number, part in enumerate(saved) if part is not None}
+        left = [number for number, group in enumerate(groups) if done[number] < len(group)]
+        workers = [bench, *(_copy_for_thread(bench) for _ in range(1, count_workers(bench.task.subject, len(left))))]
+        work = map_on_cores(lambda own, i: measure(own, groups[i][done[i] :], bar.update), workers, left)
+        for place, measured in work:
+            number = left[place]
+            parts[number] = parts[number] + measured if number in parts else measured
+            if folder is not None:
+                folder.save_part(groups[number][0].number, groups[number][-1].number, parts[number])
+    return_freed_memory()
+    return [parts[number] for number in range(len(groups))]
+
+
+def _read_saved(bench: Bench, group: Sequence[Item], folder: Folder | None) -> Kept | None:
+    """Return the longest part of a group that an earlier run saved."""
+    saved = None if folder is None else folder.longest_part(group[0].number, group[-1].number)
+    if saved is not None:
+        expected = {item.number: (item.row, bench.names_for(item)) for item in group}
+        saved.check_complete(expected, may_skip=bench.protocol.min_probability > 0)
+    return saved
+
+
+def _copy_for_thread(bench: Bench) -> Bench:
+    return replace(bench, task=task_for(copy_twin(bench.task.subject)))
 
 
 def _groups(items: Sequence[Item]) -> Iterator[list[Item]]:

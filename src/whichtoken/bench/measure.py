@@ -15,11 +15,13 @@ from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput
 from whichtoken.evaluate import OpenInput, aopc_bounds, degrade_input, open_input, units_of
 from whichtoken.metrics.ranks import agreement
-from whichtoken.models import LogitCache, return_freed_memory
+from whichtoken.models import LogitCache, bound_freed_memory
 from whichtoken.records import Attribution, Curve, Plan
 from whichtoken.references.coverage import stored_coverage
 from whichtoken.targets import Class, Span
 from whichtoken.tasks import Gold, Task
+
+SLOW_AT_ONCE = 4  # inputs that slow methods explain together: their rounds of questions fill a batch
 
 Results = Mapping[str, Attribution]
 
@@ -60,13 +62,13 @@ def measure(bench: Bench, items: Sequence[Item], count: Callable[[], object] = l
         if _is_probable(next(iter(explained.own.values())), bench.protocol.min_probability):
             measured.append(_measure_item(bench, item, explained, cache))
         count()
-    return_freed_memory()
+    bound_freed_memory()
     return Part(tuple(measured), cache.tally.asked, cache.tally.evaluated)
 
 
 def _explain_in_turn(bench: Bench, items: Sequence[Item], cache: LogitCache) -> "Iterator[tuple[Item, _Explained]]":
-    """Explain inputs together; one by one if a method is slow, so that the time of each counts when it is measured."""
-    size = 1 if any(is_slow(method) for method in bench.methods.values()) else len(items)
+    """Explain inputs together; a few at a time if a method is slow, so that progress is seen."""
+    size = SLOW_AT_ONCE if any(is_slow(method) for method in bench.methods.values()) else len(items)
     for first in range(0, len(items), size):
         group = items[first : first + size]
         explained = explain_items(bench, group, cache)

@@ -1,7 +1,7 @@
 """What a method can read of a model: named tensors of one pass, and a probe for further evaluations."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -193,6 +193,18 @@ class Probe(Protocol):
     def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
         """Run a further pass for the same target, on other embeddings or (None) on the same ones."""
         ...
+
+    def differentiate(self, points: Iterable[Float[Tensor, "batch token dim"]]) -> "Iterator[Derivative]":
+        """Yield the target and its gradient at each of these embeddings; several go through the model together."""
+        ...
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The explained scalar at some embeddings of the batch, and its gradient there, which is 0 at padding."""
+
+    target: Float[Tensor, " batch"]
+    gradient: Float[Tensor, "batch token dim"]
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,9 @@ class _Rules(TorchFunctionMode):
         if _applied.get() is not self:
             return operation(*args, **options)
         name = getattr(operation, "__name__", str(operation))
-        args, options = _match_precision(name, args, options)
         carrying = [x for x in _tensors((args, tuple(options.values()))) if carries_relevance(x)]
+        if not carrying or KINDS.get(name) != "linear":  # its rule has a precision of its own
+            args, options = _match_precision(name, args, options)
         if not torch.is_grad_enabled() or not carrying:
             return operation(*args, **options)
         if self.strict and any(map(_is_foreign, carrying)):
@@ -146,6 +147,7 @@ class _Rules(TorchFunctionMode):
         if rule is not None:
             with suppress(NotImplementedError):
                 return _apply_rule(rule, operation, name, args, options)
+            args, options = _match_precision(name, args, options)
         result = operation(*args, **options)
         lost = any(map(carries_relevance, _tensors(result))) or name == "__setitem__"
         if self.strict and lost and name not in MOVES:

@@ -54,28 +54,58 @@ class _PassThrough(Function):
 class _Linear(Function):
     """Share relevance in proportion to the products of like sign, x+ W+ and x- W- (alpha 1, beta 0), not the bias.
 
-    `together`: both signs share one denominator, which conserves relevance; with one each, relevance is doubled.
+    `together`: both signs share one denominator, which conserves relevance; with one each, relevance is doubled. The
+    weight may be narrower than x: the forward pass is then as wide as x, because later rules subtract its results.
+    Sums of products of like sign lose nothing by rounding, so they are as narrow as the weight, which halves the time.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, together: bool) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.together = together
-        return functional.linear(x, weight, bias)
+        y = functional.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+        ctx.save_for_backward(x, weight, bias, y.to(_narrow(weight)) if together else None)
+        return y
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
-        whole, weight = ctx.saved_tensors
+        x, weight, bias, y = ctx.saved_tensors
         # Above the last attention only the read-out position has relevance; padding never has any.
         live = (relevance != 0).any(-1)
-        x, relevance = whole[live], relevance[live]
-        signed = [(x.clamp(min=0), weight.clamp(min=0)), (x.clamp(max=0), weight.clamp(max=0))]
-        shares = [functional.linear(part, w) for part, w in signed]
-        shares = [shares[0] + shares[1]] * 2 if ctx.together else shares
-        signed_relevance = [part * (divide(relevance, z) @ w) for (part, w), z in zip(signed, shares, strict=True)]
+        all_live = bool(live.all())
+        whole, x, relevance = x, *((t if all_live else t[live]) for t in (x, relevance))
+        if y is None:
+            shared = _share_by_sign(x, weight, relevance)
+        else:
+            products = (y if all_live else y[live]) - (0 if bias is None else bias)
+            shared = _share_together(x, weight, products, relevance)
+        if all_live:
+            return shared.to(whole.dtype), None, None, None
         back = torch.zeros_like(whole)
-        back[live] = signed_relevance[0] + signed_relevance[1]
+        back[live] = shared.to(whole.dtype)
         return back, None, None, None
+
+
+def _narrow(weight: Tensor) -> torch.dtype:
+    return torch.promote_types(weight.dtype, torch.float32)
+
+
+def _share_by_sign(x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
+    wide = weight.to(x.dtype)
+    signed = [(x.clamp(min=0), wide.clamp(min=0)), (x.clamp(max=0), wide.clamp(max=0))]
+    positive, negative = (part * (divide(relevance, functional.linear(part, w)) @ w) for part, w in signed)
+    return positive + negative
+
+
+def _share_together(x: Tensor, weight: Tensor, products: Tensor, relevance: Tensor) -> Tensor:
+    """Use x+ W+ + x- W- = (x W + |x| |W|) / 2, of which the forward pass has computed one half, and the same back.
+
+    `products`: x W, a tensor that may be changed. Everything is as narrow as the weight, but not half precision.
+    """
+    weight = weight.to(_narrow(weight))
+    x, absolute = x.to(weight.dtype), weight.abs()
+    size = x.abs()
+    shares = products.add_(functional.linear(size, absolute)).clamp_(min=0).div_(2)
+    scaled = torch.div(relevance.to(weight.dtype), shares + EPSILON).masked_fill_(shares == 0, 0)  # as `divide` does
+    return (x * (scaled @ weight)).addcmul_(size, scaled @ absolute).div_(2)
 
 
 class _Matmul(Function):

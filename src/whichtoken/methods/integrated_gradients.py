@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from whichtoken.core.ops import token_dot
 from whichtoken.core.registry import register
@@ -36,13 +37,14 @@ class IntegratedGradients(Method):
         embeddings = trace.value(Site.EMBEDDINGS)[0]
         blank = torch.zeros_like(embeddings) if self.baseline == "zero" else probe.blank(self.baseline)
         baseline = torch.where(trace.special[:, :, None], embeddings, blank)
-        gradient = torch.zeros_like(embeddings)
-        for at, weight in self._nodes():
-            step = probe.trace(baseline + at * (embeddings - baseline), needs("", "embeddings"))
-            gradient += weight * step.grad(Site.EMBEDDINGS)[0]
+        nodes = [(0.0, 0.0), *self._nodes()]  # the first gives the target at the baseline
+        points = probe.differentiate(baseline + at * (embeddings - baseline) for at, _ in nodes)
+        gradient, targets = torch.zeros_like(embeddings), list[Tensor]()
+        for (_, weight), point in zip(nodes, points, strict=True):
+            gradient += weight * point.gradient
+            targets.append(point.target)
         scores = token_dot(embeddings - baseline, gradient)
-        gained = trace.target - probe.trace(baseline, Needs()).target
-        residual = gained - scores.sum(-1)
+        residual = trace.target - targets[0] - scores.sum(-1)
         return Scores(scores, tuple({"completeness_residual": r} for r in residual.tolist()))
 
     def _nodes(self) -> list[tuple[float, float]]:

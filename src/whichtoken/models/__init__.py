@@ -2,12 +2,13 @@
 
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row
-from whichtoken.models.freed_memory import return_freed_memory
+from whichtoken.models.freed_memory import bound_freed_memory, return_freed_memory
 from whichtoken.models.loading import load
 from whichtoken.models.logit_cache import EvaluationCount, LogitCache
 from whichtoken.models.opening import AnySubject, as_subject
 from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject
+from whichtoken.models.workers import copy_twin, count_workers, map_on_cores
 
 __all__ = [
     "AnySubject",
@@ -20,8 +21,12 @@ __all__ = [
     "Subject",
     "as_subject",
     "batches",
+    "bound_freed_memory",
     "capture",
+    "copy_twin",
+    "count_workers",
     "load",
+    "map_on_cores",
     "return_freed_memory",
     "window_row",
 ]

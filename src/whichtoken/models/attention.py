@@ -74,7 +74,8 @@ def _attend(
     """Compute plain attention; grouped keys and values (Llama, Qwen2) are repeated for their heads."""
     tap = _tap.get()
     repeats = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
     scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
     hidden = None if tap is None or tap.hidden is None else tap.hidden[:, None, None, :]

@@ -4,7 +4,7 @@ Relevance takes another forward and backward pass for each rule set.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +68,29 @@ def capture(
         },
         grid=batch.grid,
     )
+
+
+class _Embedded(Exception):
+    """Ends a pass as soon as its embeddings are known."""
+
+
+def embed(subject: Subject, batch: Batch) -> Float[Tensor, "batch token dim"]:
+    """Return the input of the first block, 0 at padding, without running any block."""
+    embedded: list[Tensor] = []
+
+    def stop(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        embedded.append(output)
+        raise _Embedded
+
+    twin = subject.with_twin()
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(suspend_rules())
+        stack.enter_context(twin.embeddings.register_forward_hook(stop))
+        stack.enter_context(suppress(_Embedded))
+        twin.forward(batch)
+    return embedded[0].masked_fill(~batch.mask[:, :, None], 0)
 
 
 @dataclass(frozen=True)

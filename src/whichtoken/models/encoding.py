@@ -45,6 +45,12 @@ class Batch:
     pixels: Float[Tensor, "batch channel row column"] | None = None
     grid: tuple[int, int] | None = None  # rows and columns of patches, the last tokens of an image
 
+    def repeat(self, n: int) -> "Batch":
+        """Repeat all rows n times, one batch after another."""
+        ids, mask, types, special = (x.repeat(n, 1) for x in (self.ids, self.mask, self.types, self.special))
+        pixels = None if self.pixels is None else self.pixels.repeat(n, 1, 1, 1)
+        return Batch(ids, mask, types, special, pixels, self.grid)
+
     def repeat_row(self, row: int, tokens: Int[Tensor, "n token"]) -> "Batch":
         """Repeat one row, each time with these of its tokens. Images stay whole: a hook removes their patches."""
         ids, mask, types, special = (x[row][tokens] for x in (self.ids, self.mask, self.types, self.special))

@@ -1,8 +1,9 @@
 """The `Probe` of a real model: further evaluations that a method may request for its batch after the pass."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal
 
 import torch
@@ -12,14 +13,16 @@ from torch import Tensor
 from whichtoken.core.objectives import Objective, probability_of
 from whichtoken.core.perturb import Delete, Pattern, Perturbation, Remainders
 from whichtoken.core.rows import Row
-from whichtoken.core.trace import Level, Needs, Site, Trace, needs
+from whichtoken.core.trace import Derivative, Level, Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UnknownName, UsageError
 from whichtoken.heads.mask import HeadMask
-from whichtoken.models.capture import capture
+from whichtoken.models.capture import capture, embed
 from whichtoken.models.encoding import Batch, batches, extract_row
 from whichtoken.models.logit_cache import LogitCache
 from whichtoken.models.subject import Subject
 from whichtoken.references.library import ReferenceLibrary
+
+POINT_TOKENS = 1024  # in one pass over several points: enough to keep the processor busy
 
 
 @dataclass
@@ -159,8 +162,7 @@ class ModelProbe:
         return self._embedded[0]
 
     def _embed(self, batch: Batch) -> Float[Tensor, "batch token dim"]:
-        trace = capture(self.subject, batch, lambda logits: self.objective, needs("embeddings"))
-        return trace.value(Site.EMBEDDINGS)[0]
+        return embed(self.subject, batch)
 
     def heads(self, given: HeadMask | None) -> HeadMask:
         mask = self.subject.heads if given is None else given
@@ -193,6 +195,24 @@ class ModelProbe:
     def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
         self.cost.sequences += len(self.batch.ids)
         return capture(self.subject, self.batch, lambda logits: self.objective, needs, embeddings)
+
+    def differentiate(self, points: Iterable[Float[Tensor, "batch token dim"]]) -> Iterator[Derivative]:
+        rows, tokens = self.batch.ids.shape
+        most = max(1, POINT_TOKENS // (rows * tokens))
+        while most > 1 and not self.subject.fits_rows(most * rows):
+            most -= 1
+        rest = iter(points)
+        while group := list(islice(rest, most)):
+            self.cost.sequences += len(group) * rows
+            trace = self._differentiate_together(group)
+            gradients = trace.grad(Site.EMBEDDINGS)[0].chunk(len(group))
+            yield from map(Derivative, trace.target.chunk(len(group)), gradients)
+
+    def _differentiate_together(self, points: Sequence[Float[Tensor, "batch token dim"]]) -> Trace:
+        n, batch = len(points), self.batch
+        objective = self.objective.rows(torch.arange(len(batch.ids), device=batch.ids.device).repeat(n))
+        sites = needs("", "embeddings")
+        return capture(self.subject, batch.repeat(n), lambda logits: objective, sites, torch.cat(list(points)))
 
     def _remove(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[Row]:
         """Return the sequence that remains under each pattern."""

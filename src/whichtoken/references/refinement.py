@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from whichtoken.core.ops import minmax_maps
 from whichtoken.core.trace import Probe, Trace
@@ -101,9 +101,9 @@ def _ranks(
     # Scores that differ only by rounding are ties, broken by position: in a decoder, every token of a prefix that text
     # and reference share scores exactly 0.
     grain = _rounding(maps) * maps.abs().amax(-1, keepdim=True)
-    coarse = (maps / grain.clamp(min=torch.finfo(maps.dtype).tiny)).round()
-    padding = ~trace.mask[:, None, :]
-    order = coarse.masked_fill(padding, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    falling, by_score = maps.masked_fill(~trace.mask[:, None, :], -torch.inf).sort(-1, descending=True)
+    group = nn.functional.pad((falling[..., :-1] - falling[..., 1:] > grain).cumsum(-1), (1, 0))
+    order = torch.empty_like(group).scatter(-1, by_score, group).argsort(dim=-1, stable=True)
     content = (trace.mask & ~trace.special)[:, None, :].expand_as(maps)
     takes_turn = content.gather(-1, order)
     if keep_last_token:  # the authors' code never deletes the last-ranked token, whether word or special token

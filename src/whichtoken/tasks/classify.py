@@ -102,24 +102,27 @@ class Classification(Task):
     def record(
         self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
     ) -> Attribution:
-        scored, single = [part.scored[key] for part in parts], len(parts) == 1
-        positions = document.windows[0] if single else range(len(document.ids))
-        merged = scored[0] if single else _merge_windows(document, scored)
+        scored = [part.scored[key] for part in parts]
+        merged = scored[0] if len(parts) == 1 else _merge_windows(document, scored)
         return Attribution(
             scores=merged.scores,
-            target=parts[0].target,
-            label=label_of(parts[0].target, self.subject.labels),  # type: ignore[arg-type]  # of classes
-            n_cut=document.n_cut,
-            n_windows=len(parts),
             details=merged.details,
             layers=merged.layers,
             confidence=merged.confidence,
             seconds=merged.seconds,
             evaluations=merged.evaluations,
-            **output_fields(self.subject, parts),
-            **texts.token_fields(document, positions),
             **origin,
         )
+
+    def shared_fields(self, document: Document, parts: Sequence[ScoredPiece]) -> Mapping[str, Any]:
+        return {
+            "target": parts[0].target,
+            "label": label_of(parts[0].target, self.subject.labels),  # type: ignore[arg-type]  # of classes
+            "n_cut": document.n_cut,
+            "n_windows": len(parts),
+            **output_fields(self.subject, parts),
+            **texts.token_fields(document, document.windows[0] if len(parts) == 1 else range(len(document.ids))),
+        }
 
     def removals(self) -> Mapping[str, Perturbation]:
         return texts.Removals(self.subject)

@@ -139,7 +139,7 @@ class Task(Protocol):
     # Used if no method is named: the most faithful ones in docs/results.md, without LRP because of its patents.
     default_method: ClassVar[str] = "posterior"
     quick_method: ClassVar[str] = "att-x-att-grads"  # of one pass, for many inputs
-    at_once: ClassVar[int] = 128  # inputs that are encoded and sorted by length together
+    at_once: ClassVar[int] = 512  # inputs that are encoded and sorted by length together
     levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
     protocol: ClassVar[Mapping[str, Any]] = {}  # benchmark defaults that differ from the recommended protocol
     has_classes: ClassVar[bool] = True  # another class could be explained instead
@@ -161,7 +161,10 @@ class Task(Protocol):
         ...
 
     def record(self, document: Any, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]) -> Attribution:
-        """Return one method's record of a document, merged over its pieces. `origin`: how it was made, as fields."""
+        """Return one method's record of a document, merged over its pieces.
+
+        `origin`: fields that say how it was made, and those of `shared_fields`.
+        """
         ...
 
     def removals(self) -> Mapping[str, Perturbation]:
@@ -185,6 +188,10 @@ class Task(Protocol):
         ...
 
     # The methods below have defaults.
+
+    def shared_fields(self, document: Any, parts: Sequence[ScoredPiece]) -> Mapping[str, Any]:
+        """Return fields of the records of a document that are the same for every method, computed once for all."""
+        return {}
 
     def document_key(self, document: Any) -> Any:
         """Return a value that identifies a document and has a stable `repr`."""

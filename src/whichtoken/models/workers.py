@@ -1,0 +1,96 @@
+"""Work on all cores: one thread per core, each with a twin of the model and a single thread of torch.
+
+The products of a small model are too short to be divided among cores; whole batches are not.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Barrier
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from whichtoken.models.subject import Subject
+from whichtoken.models.twin import CALLED_IN_A_PASS, make_twin
+
+_State = TypeVar("_State")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def count_workers(subject: Subject, n_items: int) -> int:
+    """Return how many threads can share this much work.
+
+    It is one if the model is on a GPU, if torch may use one only, if hooks of the user would be called by several
+    threads, and if automatic mixed precision is on, which is a setting of the calling thread.
+    """
+    if subject.device.type != "cpu" or torch.is_autocast_enabled("cpu") or _has_hooks(subject.model):
+        return 1
+    return max(1, min(torch.get_num_threads(), n_items))
+
+
+def _has_hooks(model: nn.Module) -> bool:
+    return any(getattr(module, name, None) for module in model.modules() for name in CALLED_IN_A_PASS)
+
+
+def copy_twin(subject: Subject) -> Subject:
+    """Return a subject on another twin of the same model, for another thread."""
+    twin = subject.with_twin()
+    return replace(twin, model=make_twin(twin.model))
+
+
+def map_on_cores(
+    work: Callable[[_State, _Item], _Result], states: Sequence[_State], items: Sequence[_Item]
+) -> Iterator[tuple[int, _Result]]:
+    """Yield the number and the result of each item as soon as it is there. `states`: what each thread works with.
+
+    With one state, the work is done here, in order. After an error, no further item is begun; of several errors, that
+    of the first item is raised.
+    """
+    if len(states) == 1:
+        yield from ((number, work(states[0], item)) for number, item in enumerate(items))
+        return
+    free, ready = SimpleQueue[_State](), Barrier(len(states) + 1)
+    for state in states:
+        free.put(state)
+
+    def run(item: _Item) -> _Result:
+        state = free.get()
+        try:
+            return work(state, item)
+        finally:
+            free.put(state)
+
+    with ThreadPoolExecutor(len(states), "whichtoken", _use_one_thread, (ready,)) as pool:
+        waiting = {pool.submit(copy_context().run, run, item): number for number, item in enumerate(items)}
+        try:
+            _reset_threads(ready)
+            while waiting:
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                if any(future.exception() is not None for future in done):
+                    break
+                for future in sorted(done, key=waiting.__getitem__):
+                    yield waiting.pop(future), future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+    for future in sorted(waiting, key=waiting.__getitem__):
+        if not future.cancelled():
+            future.result()
+
+
+def _use_one_thread(ready: Barrier) -> None:
+    """Let torch use one thread in this thread. Torch remembers the number for new threads, too: see below."""
+    torch.set_num_threads(1)
+    ready.wait()
+
+
+def _reset_threads(ready: Barrier) -> None:
+    """Wait for the threads to start; then let torch use as many threads in threads to come as in this one."""
+    n_threads = torch.get_num_threads()
+    ready.wait()
+    torch.set_num_threads(n_threads)
