@@ -149,7 +149,7 @@ def run_sample(bench: Bench, sample: Sample, folder: Folder | None, origin: Mapp
     """Measure a sample and write the folder. `origin`: further entries of the specification, to reproduce the run."""
     if folder is not None:
         folder.claim(specification(bench, sample, origin), {"sample": bench.protocol.sample})
-    parts = measure_parts(bench, sample.items, folder)
+    parts = list(measure_parts(bench, sample.items, folder))
     table = build_table(bench, sample, parts)
     if folder is not None:
         folder.finish(table, result_rows(every_input(parts)))
@@ -181,8 +181,11 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
     }
 
 
-def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) -> list[Part]:
-    """Read the parts that were saved; measure the others on all cores, and save each when it is finished."""
+def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) -> Iterator[Part]:
+    """Read the parts that were saved; measure the others on all cores, and save each when it is finished.
+
+    Parts are yielded in order, each as soon as it and those before it are there.
+    """
     unit = f" {bench.task.unit}s"
     # No smoothing: the mean over all inputs of this run estimates the time left better than the last few inputs.
     with tqdm(total=len(items), desc="measuring", unit=unit, disable=None, leave=False, smoothing=0) as bar:
@@ -198,13 +201,18 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
         left = [number for number, group in enumerate(groups) if done[number] < len(group)]
         workers = [bench, *(_copy_for_thread(bench) for _ in range(1, count_workers(bench.task.subject, len(left))))]
         work = map_on_cores(lambda own, i: measure(own, groups[i][done[i] :], bar.update), workers, left)
+        missing, following = set(left), 0
         for place, measured in work:
             number = left[place]
             parts[number] = parts[number] + measured if number in parts else measured
             if folder is not None:
                 folder.save_part(groups[number][0].number, groups[number][-1].number, parts[number])
+            missing.remove(number)
+            while following < len(groups) and following not in missing:
+                yield parts.pop(following)
+                following += 1
+        yield from (parts[number] for number in range(following, len(groups)))
     return_freed_memory()
-    return [parts[number] for number in range(len(groups))]
 
 
 def _read_saved(bench: Bench, group: Sequence[Item], folder: Folder | None) -> Kept | None:

@@ -21,6 +21,7 @@ from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
+from whichtoken.models.cancelling import check_cancelled
 from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings, unwrap
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.fingerprint import fingerprint
@@ -293,6 +294,7 @@ class Subject:
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
         """Return the logits, batch first; whether gradients are computed is up to the caller."""
+        check_cancelled()
         output = self.model(**self._inputs(batch), return_dict=True)
         return self.head.read(self.model, output, batch.mask)
 

@@ -8,12 +8,13 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from queue import SimpleQueue
-from threading import Barrier
+from threading import Barrier, Event
 from typing import TypeVar
 
 import torch
 from torch import nn
 
+from whichtoken.models.cancelling import Cancelled, cancelled_by, check_cancelled
 from whichtoken.models.subject import Subject
 from whichtoken.models.twin import CALLED_IN_A_PASS, make_twin
 
@@ -48,20 +49,25 @@ def map_on_cores(
 ) -> Iterator[tuple[int, _Result]]:
     """Yield the number and the result of each item as soon as it is there. `states`: what each thread works with.
 
-    With one state, the work is done here, in order. After an error, no further item is begun; of several errors, that
-    of the first item is raised.
+    With one state, the work is done here, in order. After an error, and if the caller takes no more results, the other
+    threads end with their next pass; of several errors, that of the first item is raised.
     """
     if len(states) == 1:
         yield from ((number, work(states[0], item)) for number, item in enumerate(items))
         return
-    free, ready = SimpleQueue[_State](), Barrier(len(states) + 1)
+    free, ready, cancelled = SimpleQueue[_State](), Barrier(len(states) + 1), Event()
     for state in states:
         free.put(state)
 
     def run(item: _Item) -> _Result:
         state = free.get()
         try:
-            return work(state, item)
+            with cancelled_by(cancelled):
+                check_cancelled()
+                return work(state, item)
+        except BaseException:
+            cancelled.set()
+            raise
         finally:
             free.put(state)
 
@@ -76,15 +82,18 @@ def map_on_cores(
                 for future in sorted(done, key=waiting.__getitem__):
                     yield waiting.pop(future), future.result()
         finally:
+            cancelled.set()
             for future in waiting:
                 future.cancel()
     for future in sorted(waiting, key=waiting.__getitem__):
-        if not future.cancelled():
-            future.result()
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, Cancelled):
+            raise error
 
 
 def _use_one_thread(ready: Barrier) -> None:
     """Let torch use one thread in this thread. Torch remembers the number for new threads, too: see below."""
+    torch.get_num_threads()  # torch sets the number for a new thread at the first call that needs it: not later
     torch.set_num_threads(1)
     ready.wait()
 
