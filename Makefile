@@ -35,6 +35,7 @@ format: $(READY)        ## put the code into the form that `check` wants
 	$(BIN)/ruff check --fix
 
 bench: $(READY)         ## speed ratios on this machine, written to benchmarks/results/
+	@$(BIN)/python benchmarks/speed.py
 	@$(BIN)/python benchmarks/single_pass.py
 	@$(BIN)/python benchmarks/contrast_cat.py
 	@$(BIN)/python benchmarks/threads.py

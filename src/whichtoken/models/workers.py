@@ -4,7 +4,7 @@ The products of a small model are too short to be divided among cores; whole bat
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from queue import SimpleQueue
@@ -75,16 +75,25 @@ def map_on_cores(
         waiting = {pool.submit(copy_context().run, run, item): number for number, item in enumerate(items)}
         try:
             _reset_threads(ready)
-            while waiting:
-                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                if any(future.exception() is not None for future in done):
-                    break
-                for future in sorted(done, key=waiting.__getitem__):
-                    yield waiting.pop(future), future.result()
+            yield from _take_results(waiting)
         finally:
             cancelled.set()
             for future in waiting:
                 future.cancel()
+    _raise_first_error(waiting)
+
+
+def _take_results(waiting: dict[Future[_Result], int]) -> Iterator[tuple[int, _Result]]:
+    """Take each result out of `waiting` as soon as it is there, until an error."""
+    while waiting:
+        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        if any(future.exception() is not None for future in done):
+            return
+        for future in sorted(done, key=waiting.__getitem__):
+            yield waiting.pop(future), future.result()
+
+
+def _raise_first_error(waiting: dict[Future[_Result], int]) -> None:
     for future in sorted(waiting, key=waiting.__getitem__):
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, Cancelled):

@@ -1,0 +1,168 @@
+"""The same work done by other packages, for benchmarks/speed.py. Each function returns something to call and time."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import whichtoken as wt
+
+Work = Callable[[], object]
+STEPS = 50
+BARE_START = """
+import torch
+import transformers.models.bert
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from importlib.resources import files
+folder = files("whichtoken") / "assets" / "default"
+model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+with torch.no_grad():
+    model(**AutoTokenizer.from_pretrained(folder)("It is very slow.", return_tensors="pt"))
+"""
+
+
+def _on_embeddings(subject: wt.Subject, texts: list[str]) -> tuple[Callable[[Tensor], Tensor], dict[str, Any]]:
+    """Return a function of the embeddings' output, and Captum's arguments: the embeddings, a baseline, the target."""
+    model, encoded = subject.model, subject.tokenizer(texts, return_tensors="pt", padding=True)
+    embeddings = model.bert.embeddings
+
+    def logits(values: Tensor) -> Tensor:
+        mask = encoded["attention_mask"].repeat(len(values) // len(texts), 1)
+        with embeddings.register_forward_hook(lambda *_: values):
+            found: Tensor = model(input_ids=torch.zeros_like(mask), attention_mask=mask).logits
+        return found
+
+    with torch.no_grad():
+        given = embeddings(input_ids=encoded["input_ids"])
+        blank = embeddings(input_ids=torch.zeros_like(encoded["input_ids"]))
+        target = model(**encoded).logits.argmax(-1)
+    return logits, {"inputs": given, "baselines": blank, "target": target}
+
+
+def captum_integrated_gradients(subject: wt.Subject, texts: list[str]) -> Work:
+    """Return Captum's integrated gradients with the fastest of its internal batch sizes."""
+    from time import process_time
+
+    from captum.attr import IntegratedGradients
+
+    def attribute(size: int | None) -> object:
+        logits, arguments = _on_embeddings(subject, texts)
+        found = IntegratedGradients(logits).attribute(**arguments, n_steps=STEPS, internal_batch_size=size)
+        return found.sum(-1).tolist()
+
+    seconds: dict[int | None, float] = {}
+    for size in (None, 16 * len(texts), 64):
+        if size is None or size >= len(texts):
+            begin = process_time()
+            attribute(size)
+            seconds[size] = process_time() - begin
+    return partial(attribute, min(seconds, key=seconds.__getitem__))
+
+
+def captum_input_x_gradient(subject: wt.Subject, texts: list[str]) -> Work:
+    from captum.attr import InputXGradient
+
+    def attribute() -> object:
+        logits, arguments = _on_embeddings(subject, texts)
+        with warnings.catch_warnings(action="ignore"):
+            found = InputXGradient(logits).attribute(arguments["inputs"], target=arguments["target"])
+        return found.sum(-1).tolist()
+
+    return attribute
+
+
+def _probabilities(subject: wt.Subject, texts: Any) -> Any:
+    encoded = subject.tokenizer([str(text) for text in texts], return_tensors="pt", padding=True)
+    with torch.no_grad():
+        return subject.model(**encoded).logits.softmax(-1).numpy()
+
+
+def lime(subject: wt.Subject, texts: list[str]) -> Work:
+    from lime.lime_text import LimeTextExplainer
+
+    def attribute() -> None:
+        for text in texts:
+            label = int(_probabilities(subject, [text])[0].argmax())
+            explainer = LimeTextExplainer(random_state=0)
+            explainer.explain_instance(text, partial(_probabilities, subject), labels=(label,), num_samples=64)
+
+    return attribute
+
+
+def shap(subject: wt.Subject, texts: list[str]) -> Work:
+    import shap as package
+
+    explainer = package.Explainer(
+        partial(_probabilities, subject), package.maskers.Text(subject.tokenizer), output_names=["negative", "positive"]
+    )
+
+    def attribute() -> None:
+        with warnings.catch_warnings(action="ignore"):
+            explainer(np.array(texts, dtype=object), max_evals=64, batch_size=64, silent=True)
+
+    return attribute
+
+
+def lxt_rows(repeat: int) -> Iterator[tuple[str, str, str, float, str]]:
+    """Yield the rows of LXT, which patches the classes of Llama for the whole process: ours is measured before it."""
+    from lxt.efficient import monkey_patch
+    from transformers.models.llama import modeling_llama
+
+    cases = {length: _random_llama(length) for length in (64, 256)}
+    methods = {"attn-lrp": None, "cp-lrp": "cp_LRP"}
+    ours = {
+        (name, length): _least_seconds(partial(wt.explain, subject, text, name), repeat)
+        for name in methods
+        for length, (subject, text) in cases.items()
+    }
+    for name, rules in methods.items():
+        from lxt.efficient.models import llama
+
+        monkey_patch(modeling_llama, None if rules is None else getattr(llama, rules))
+        for length, (subject, text) in cases.items():
+            theirs = _least_seconds(partial(_attribute_with_lxt, subject, text), repeat)
+            yield name, "LXT", f"random Llama 6 x 384, 1 x {length} tokens", ours[name, length] / theirs, "1.0"
+
+
+def _least_seconds(work: Work, repeat: int) -> float:
+    from time import process_time
+
+    seconds = []
+    for _ in range(repeat + 1):
+        start = process_time()
+        work()
+        seconds.append(process_time() - start)
+    return min(seconds[1:])
+
+
+def _random_llama(length: int) -> tuple[wt.Subject, str]:
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    from single_pass import WORDS, random_subject
+
+    config = LlamaConfig(
+        vocab_size=32,
+        hidden_size=384,
+        intermediate_size=1024,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        pad_token_id=0,
+        attn_implementation="eager",
+    )
+    torch.manual_seed(0)
+    model = LlamaForSequenceClassification(config).eval()
+    return wt.Subject(model, random_subject(48).tokenizer, name="random Llama"), " ".join(WORDS * length)[: 4 * length]
+
+
+def _attribute_with_lxt(subject: wt.Subject, text: str) -> list[float]:
+    model, encoded = subject.model, subject.tokenizer(text, return_tensors="pt")
+    values = model.get_input_embeddings()(encoded["input_ids"]).detach().requires_grad_()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    model(inputs_embeds=values, use_cache=False).logits[0].max().backward()
+    found: list[float] = (values * values.grad).sum(-1)[0].tolist()
+    return found

@@ -1,0 +1,354 @@
+"""Measure speed as ratios in one run on this machine: whichtoken against the bare model, and against other packages.
+
+    python benchmarks/speed.py [--only WORD ...] [--repeat 3] [--model FOLDER]
+
+Each row runs two pieces of work in turn, several times, and divides the least CPU time of one by that of the other (for
+several cores: the least wall time). `--only single cores` runs the rows whose names contain one of these words; the
+others keep what an earlier run measured. Results are written to benchmarks/results/speed.json and speed.md. Packages
+that are not installed (captum, lime, shap, lxt) leave their rows out.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import rivals
+import whichtoken as wt
+from whichtoken._explain import plan
+from whichtoken.core.trace import Needs
+from whichtoken.models import Subject, batches, capture
+
+RESULTS = Path(__file__).parent / "results"
+SENTENCE = "the film is very slow but it was a rare man with music and a story that nobody could like at all"
+WORDS = SENTENCE.split()
+SINGLE = (
+    *(
+        "attcat",
+        "cat",
+        "raw-attention",
+        "rollout",
+        "att-grads",
+        "att-x-att-grads",
+        "grad-sam",
+        "gae",
+        "cam",
+        "grad-cam",
+    ),
+    *("attention-grad-cam", "gradient-x-input", "token-tm"),
+)
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One ratio: the time of `what` divided by the time of `against`."""
+
+    name: str
+    what: str
+    against: str
+    case: str
+    ratio: float
+    goal: str
+
+
+@dataclass(frozen=True)
+class Timer:
+    repeat: int
+    clock: Callable[[], float] = process_time
+
+    def ratio(self, one: Work, other: Work) -> float:
+        """Run both in turn, after one run of each that does not count."""
+        seconds: tuple[list[float], list[float]] = ([], [])
+        for number in range(self.repeat + 1):
+            for work, times in zip((one, other), seconds, strict=True):
+                start = self.clock()
+                work()
+                if number:
+                    times.append(self.clock() - start)
+        return min(seconds[0]) / min(seconds[1])
+
+
+def make_texts(count: int, shortest: int, longest: int) -> list[str]:
+    """Return random texts of this many tokens, special tokens included."""
+    source = np.random.default_rng([count, shortest, longest])
+    return [" ".join(source.choice(WORDS, n - 2)) for n in source.integers(shortest, longest + 1, count)]
+
+
+def bare_pass(batch: Any, model: Any, attention: bool) -> None:
+    """Run one forward and one backward pass to all hidden states, as short as it can be written."""
+    with model.bert.embeddings.register_forward_hook(lambda module, args, output: output.detach().requires_grad_()):
+        out = model(
+            input_ids=batch.ids,
+            attention_mask=batch.mask.long(),
+            output_attentions=attention,
+            output_hidden_states=True,
+        )
+    torch.autograd.grad(out.logits.max(-1).values.sum(), out.hidden_states)
+
+
+def frozen_copy(subject: Subject, attention: str) -> Any:
+    from copy import deepcopy
+
+    model = deepcopy(subject.model)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    model.set_attn_implementation(attention)
+    return model
+
+
+def single(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """One method of one pass, and all of them together."""
+    texts, job = make_texts(256, 8, 48), plan(subject, ["attcat"])
+    pieces = job.task.pieces(job.task.encode(texts, None, 0), job.targets[0], 0)
+    groups = [
+        subject.batch([pieces[i].row for i in group]) for group in batches([len(p.row) for p in pieces], job.fits)
+    ]
+    model = frozen_copy(subject, "eager")
+
+    def bare() -> None:
+        for batch in groups:
+            bare_pass(batch, model, True)
+
+    ratio = timer.ratio(partial(wt.explain, subject, texts, "attcat"), bare)
+    yield Row(
+        "single",
+        "attcat",
+        "forward + autograd.grad to the same activations",
+        "256 texts, 8 to 48 tokens",
+        ratio,
+        "1.15",
+    )
+    ratio = timer.ratio(partial(wt.explain, subject, texts, SINGLE), partial(wt.explain, subject, texts, "attcat"))
+    yield Row("single", f"{len(SINGLE)} single-pass methods together", "attcat", "256 texts", ratio, "1.4")
+
+
+def relevance(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """A pass under the rules of TransAtt."""
+    model = frozen_copy(subject, subject.own_attention)
+    for count, length in ((1, 16), (16, 16), (8, 64), (4, 128), (2, 512)):
+        texts, job = make_texts(count, length, length), plan(subject, ["transatt"])
+        pieces = job.task.pieces(job.task.encode(texts, None, 0), job.targets[0], 0)
+        batch = job.subject.batch([piece.row for piece in pieces])
+        (needs,) = job.passes.values()
+        run = partial(
+            capture, job.subject, batch, partial(job.task.objective, pieces), Needs(relevance=needs.relevance)
+        )
+        ratio = timer.ratio(run, partial(bare_pass, batch, model, False))
+        yield Row(
+            "relevance", "transatt's relevance pass", "forward + backward", f"{count} x {length} tokens", ratio, "3"
+        )
+
+
+def evaluations(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """Evaluating shortened texts, against their tokens at the best rate that this model reaches."""
+    best = max(_forward_rate(subject, rows, length) for rows, length in ((32, 16), (64, 16), (32, 32), (16, 64)))
+    for name in ("posterior", "contrast-cat"):
+        texts, tokens = make_texts(16, 12, 40), _TokenCount()
+        wt.explain(subject, texts, name)
+        with tokens.watch():
+            start = process_time()
+            wt.explain(subject, texts, name)
+            seconds = process_time() - start
+        ratio = seconds / (tokens.evaluated / best)
+        yield Row("evaluations", name, "its tokens / best forward rate", "16 texts, 12 to 40 tokens", ratio, "1.25")
+    records = [result["attcat"] for result in wt.explain(subject, make_texts(16, 12, 40), "attcat")]
+    with tokens.watch():
+        start = process_time()
+        wt.degrade(subject, records)
+        ratio = (process_time() - start) / (tokens.evaluated / best)
+    yield Row("evaluations", "degrade", "its tokens / best forward rate", "16 texts, 12 to 40 tokens", ratio, "1.25")
+
+
+def _forward_rate(subject: Subject, rows: int, length: int) -> float:
+    """Return tokens per CPU second, the best of three runs."""
+    ids = torch.randint(1000, 2000, (rows, length))
+    seconds = []
+    for _ in range(3):
+        start = process_time()
+        with torch.inference_mode():
+            subject.model(input_ids=ids, attention_mask=torch.ones_like(ids))
+        seconds.append(process_time() - start)
+    return rows * length / min(seconds)
+
+
+class _TokenCount:
+    """Counts the tokens that passes read, a pass with gradients three times."""
+
+    def __init__(self) -> None:
+        self.evaluated = 0
+
+    def watch(self) -> Any:
+        from unittest.mock import patch
+
+        original, self.evaluated = Subject.forward, 0
+
+        def forward(subject: Subject, batch: Any) -> Tensor:
+            self.evaluated += int(batch.mask.sum()) * (3 if torch.is_grad_enabled() else 1)
+            return original(subject, batch)
+
+        return patch.object(Subject, "forward", forward)
+
+
+def cores(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """All cores against one, by wall time; an ideal machine needs the inverse of the number of cores."""
+    n_cores, texts = os.cpu_count() or 1, make_texts(64, 16, 64)
+    how = wt.bench.protocol("quick", min_tokens=1)
+    works: dict[str, Work] = {
+        "explain attcat": partial(wt.explain, subject, texts, "attcat"),
+        "explain posterior": partial(wt.explain, subject, texts[:32], "posterior"),
+        "bench --quick": partial(wt.bench.run, subject, texts[:32], ["attcat", "gae", "random"], protocol=how),
+    }
+    for name, work in works.items():
+        ratio = Timer(max(1, timer.repeat - 1), perf_counter).ratio(
+            partial(_with, 1, work), partial(_with, n_cores, work)
+        )
+        yield Row(
+            "cores", f"{name}: share of {n_cores} cores used", "one thread", "64 or 32 texts", ratio / n_cores, "≥ 0.85"
+        )
+
+
+def _with(threads: int, work: Work) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        work()
+    finally:
+        torch.set_num_threads(before)
+
+
+def captum(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """Integrated gradients and gradient x input, against Captum with its best internal batch."""
+    for count, length in ((1, 16), (1, 64), (1, 128), (32, 24)):
+        texts, case = make_texts(count, length, length), f"{count} x {length} tokens"
+        theirs = rivals.captum_integrated_gradients(subject, texts)
+        ratio = timer.ratio(partial(wt.explain, subject, texts, "integrated-gradients"), theirs)
+        yield Row("captum", "integrated-gradients, 50 steps", "Captum", case, ratio, "1.0")
+        theirs = rivals.captum_input_x_gradient(subject, texts)
+        ratio = timer.ratio(partial(wt.explain, subject, texts, "gradient-x-input"), theirs)
+        yield Row("captum", "gradient-x-input", "Captum", case, ratio, "1.0")
+
+
+def samplers(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """`posterior` with 64 questions against the packages lime and shap with 64 samples."""
+    texts = make_texts(4, 20, 30)
+    ours = partial(wt.explain, subject, texts, "posterior")
+    yield Row(
+        "samplers",
+        "posterior, 64",
+        "lime, 64 samples",
+        "4 texts",
+        timer.ratio(ours, rivals.lime(subject, texts)),
+        "0.5",
+    )
+    yield Row(
+        "samplers",
+        "posterior, 64",
+        "shap, 64 samples",
+        "4 texts",
+        timer.ratio(ours, rivals.shap(subject, texts)),
+        "0.5",
+    )
+
+
+def lxt(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """attn-lrp and cp-lrp against LXT on a random Llama."""
+    yield from (Row("lxt", *row) for row in rivals.lxt_rows(timer.repeat))
+
+
+def start(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """Start-up of the command line, in CPU seconds of a new process."""
+    path = Path(sys.executable).with_name("whichtoken")
+    python = [sys.executable, "-c"]
+    bare = f"{rivals.BARE_START}"
+    cases = {
+        "whichtoken --help": ([str(path), "--help"], [*python, "pass"], "no torch"),
+        "import whichtoken": ([*python, "import whichtoken"], [*python, "pass"], "+ 50 ms"),
+        "whichtoken explain, attcat": (
+            [str(path), "explain", "It is very slow.", "--method", "attcat"],
+            [*python, bare],
+            "1.3",
+        ),
+    }
+    for name, (ours, theirs, goal) in cases.items():
+        ratio = Timer(timer.repeat, _children).ratio(partial(_run, ours), partial(_run, theirs))
+        against = "importing torch and BERT, loading, one forward" if theirs[-1] == bare else "python -c pass"
+        yield Row("start", name, against, "a new process", ratio, goal)
+
+
+def _children() -> float:
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+GROUPS: dict[str, Callable[[Subject, Timer], Iterator[Row]]] = {
+    made.__name__: made for made in (single, relevance, evaluations, cores, captum, samplers, lxt, start)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=list(GROUPS), help=f"of {', '.join(GROUPS)}")
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    subject, stored = wt.load(), RESULTS / "speed.json"
+    known = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
+    for name in (name for name in GROUPS if any(word in name for word in options.only)):
+        torch.set_num_threads(1)
+        try:
+            rows = [asdict(row) for row in GROUPS[name](subject, Timer(options.repeat))]
+        except ImportError as error:
+            print(f"{name}: left out, {error}")
+            continue
+        known[name] = {"rows": rows, "versions": versions()}
+        for row in rows:
+            print(f"{row['what']} | {row['against']} | {row['case']} | {row['ratio']:.2f} | {row['goal']}", flush=True)
+        stored.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / "speed.md").write_text("\n".join(report(known)) + "\n", encoding="utf-8")
+
+
+def versions() -> str:
+    found = [f"{platform.machine()}, {os.cpu_count()} cores, no GPU, Python {platform.python_version()}"]
+    for package in ("torch", "transformers", "captum", "lime", "shap", "lxt"):
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def report(known: dict[str, Any]) -> Iterator[str]:
+    yield "# Speed\n"
+    yield "`python benchmarks/speed.py` (`make bench`). Ratios of CPU times of one thread, measured in turn in one run;"
+    yield "for several cores, of wall times. Below 1: whichtoken is faster.\n"
+    yield "| what | divided by | case | ratio | goal |"
+    yield "|---|---|---|---|---|"
+    for name in (name for name in GROUPS if name in known):
+        for row in known[name]["rows"]:
+            goal = row["goal"] if not row["goal"][0].isdigit() else f"≤ {row['goal']}"
+            yield f"| {row['what']} | {row['against']} | {row['case']} | {row['ratio']:.2f} | {goal} |"
+    yield ""
+    for text in dict.fromkeys(group["versions"] for group in known.values()):
+        yield f"Measured with {text}."
+
+
+if __name__ == "__main__":
+    main()
