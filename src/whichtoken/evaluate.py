@@ -18,7 +18,8 @@ from tqdm.auto import tqdm
 from whichtoken.core.perturb import Perturbation, Remainders
 from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.errors import BadSetting, UsageError
-from whichtoken.metrics.bounds import WIDTH, Bounds, Sets, find_bounds
+from whichtoken.metrics.bounds import BUDGET, Bounds, find_bounds
+from whichtoken.metrics.chains import Sets
 from whichtoken.models import AnySubject, LogitCache, as_subject, bound_freed_memory, return_freed_memory
 from whichtoken.records import Attribution, Curve, Order, Plan
 from whichtoken.results import Results, flatten
@@ -239,10 +240,13 @@ def _rank_units(source: OpenInput, attribution: Attribution, plan: Plan, units: 
     return ranked[: len(ranked) - spared]
 
 
-def aopc_bounds(source: OpenInput, plan: Plan | None = None, width: int = WIDTH) -> Bounds:
-    """Return the bounds of the AOPC over all removal orders of this input; the plan's own order is ignored."""
-    if width < 1:
-        raise BadSetting("width", width, "at least 1")
+def aopc_bounds(source: OpenInput, plan: Plan | None = None, budget: float = BUDGET) -> Bounds:
+    """Return the bounds of the AOPC over all removal orders of this input; the plan's own order is ignored.
+
+    `budget`: evaluations for each removable unit and each step.
+    """
+    if not budget >= 0:
+        raise BadSetting("budget", budget, "at least 0")
     how = plan or Plan(source.task.removal(None).name)
     grid, units, removal = find_grid(how.grid), source.units(how.level), source.task.removal(how.perturbation)
     if not grid.same_for_every_order:
@@ -256,4 +260,5 @@ def aopc_bounds(source: OpenInput, plan: Plan | None = None, width: int = WIDTH)
         return whole - np.array(source.keep(patterns, removal))
 
     counts = grid.steps(len(units), source.opened.n_fixed, "morf").counts[1:]
-    return find_bounds(len(units), counts, measure_drops, width)
+    probability = whole if source.record.reading == "probability" else None
+    return find_bounds(len(units), counts, measure_drops, budget, probability)

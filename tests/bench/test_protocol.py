@@ -202,7 +202,7 @@ def test_empty_lists_are_refused(name: str) -> None:
         {"sample": 0},
         {"min_tokens": 0},
         {"seed": -1},
-        {"bounds_width": 0},
+        {"bounds_budget": -1},
         {"target": "golden"},
         {"k": 0},
         {"part": "middle"},

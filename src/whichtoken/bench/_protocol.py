@@ -47,7 +47,7 @@ class Protocol:
     min_tokens: int | None = field(default=None, metadata={"least": 1})  # special tokens included
     max_tokens: int | None = field(default=None, metadata={"least": 1})  # truncation; at most the model's limit
     min_probability: float = field(default=0.0, metadata={"least": 0})
-    bounds_width: int = field(default=3, metadata={"least": 1})  # beam width
+    bounds_budget: float = field(default=1.2, metadata={"least": 0})  # evaluations for each unit and step
     bounds_up_to: int = field(default=64, metadata={"least": 1})  # units; no bounds for longer inputs
     k: int = field(default=20, metadata={"least": 1})  # precision@k: how many of the top tokens count
     other_classes: int = field(default=5, metadata={"least": 1})  # kendall: how many, the most probable first

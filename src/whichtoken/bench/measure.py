@@ -262,7 +262,7 @@ def _plans(
     planned = {plan: PlanResult(plan, of_plan[0].removed) for plan, of_plan in zip(plans, curves, strict=True)}
     for plan in protocol.bounded_plans():
         if opened is not None and _size(opened, protocol.level) <= protocol.bounds_up_to:
-            bounds = aopc_bounds(opened, plan, protocol.bounds_width)
+            bounds = aopc_bounds(opened, plan, protocol.bounds_budget)
             result = planned.get(plan) or next(other for other in planned.values() if other.plan.same_steps(plan))
             planned[result.plan] = replace(result, lower=bounds.lower, upper=bounds.upper, exact=bounds.exact)
     return tuple(planned.values())

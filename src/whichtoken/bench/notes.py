@@ -164,7 +164,7 @@ def _curve_notes(table: BenchTable, run: Run) -> Iterator[str]:
         over = sum(_beats_search(record) for record in bounded)
         yield (
             f"Normalised AOPC: bounds for {len(bounded)} of {len(run.inputs)} {unit}s, {exact} of them exact, the "
-            f"others by beam search; in {over} {unit}s a method's order was better or worse than those of the search "
+            f"others by a search; in {over} {unit}s a method's order was better or worse than those of the search "
             "and is used as the bound."
         )
 
