@@ -19,8 +19,8 @@ TOP = (
     *("Attribution", "Class", "Contrast", "Curve", "Results", "Span", "Subject", "TokenLabels", "WhichTokenError"),
     *("degrade", "explain", "explain_each", "load", "method", "method_names"),
 )
-NAMESPACES = ("bench", "data", "heads", "metrics", "plot", "references", "vision")
-LAZY = ("bench", "heads", "metrics", "references")
+NAMESPACES = ("bench", "data", "heads", "jobs", "metrics", "plot", "references", "vision")
+LAZY = ("bench", "heads", "jobs", "metrics", "references")
 
 # Each may import from the rows above its own, and from within its own row. A file counts with its folder unless it is
 # named itself.
@@ -66,6 +66,8 @@ DOORS = {
     "jinja2": ("render/html.py",),
     "matplotlib": ("render/canvas.py", "render/figures.py", "render/charts.py"),
     "spacy": ("heads/spacy.py",),
+    "ray": ("jobs/ray.py",),
+    "duckdb": ("jobs/query.py",),
     "pydantic": ("decode.py",),
     "PIL": ("models/images.py", "render/pictures.py", "records.py"),
 }
@@ -92,7 +94,14 @@ WITHOUT_TORCH = [
     "vision",
     "references",
     "bench",
+    "jobs",
     "jobs.parts",
+    "jobs.files",
+    "jobs.shards",
+    "jobs.work",
+    "jobs.local",
+    "jobs.ray",
+    "jobs.progress",
     "metrics",
     "render.rows",
     "render.numbers",

@@ -7,6 +7,7 @@ import typer
 import whichtoken
 from whichtoken.cli.bench import bench
 from whichtoken.cli.compare import compare
+from whichtoken.cli.corpus import corpus_app
 from whichtoken.cli.explain import explain
 from whichtoken.cli.heads import heads_app
 from whichtoken.cli.methods import methods
@@ -39,6 +40,7 @@ COMMANDS = (
 )
 for _command, _help, _note in COMMANDS:
     app.command(help=_help, epilog=f"{_note}{DEBUG}")(_command)
+app.add_typer(corpus_app, name="corpus", help="Explain and measure whole corpora, and summarise what they say.")
 app.add_typer(references_app, name="references", help="Build or show references for Contrast-CAT.")
 app.add_typer(heads_app, name="heads", help="Build or show the head mask for Mask-LRP.")
 

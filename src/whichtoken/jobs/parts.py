@@ -95,21 +95,30 @@ class Claim:
 
     def take(self, folder: Path) -> None:
         """Start the job in the folder, or resume it if the specification is the same; UsageError if it differs."""
-        requested = json.loads(json.dumps({"schema": self.schema, **self.spec}))
-        where = folder / self.file
-        if where.exists():
-            self._compare(read_spec(where, self.kind, self.schema), requested, folder)
-        elif folder.exists() and not folder.is_dir():
-            raise UsageError(f"{folder} is a file; give the name of a folder")
-        elif folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise UsageError(f"{folder} holds other files; choose an empty or new folder")
+        self.check(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(where, json.dumps({**requested, **self.size}, indent=1, ensure_ascii=False) + "\n")
+            text = json.dumps({**self._requested(), **self.size}, indent=1, ensure_ascii=False)
+            write_whole(folder / self.file, text + "\n")
             (folder / self.parts).mkdir(exist_ok=True)
             clear_abandoned(folder / self.parts)
         except OSError as error:
             raise UsageError(f"{folder} cannot be created: {error.strerror or error}") from error
+
+    def check(self, folder: Path) -> None:
+        """Raise UsageError if the folder holds another job, or other files."""
+        where = folder / self.file
+        if where.exists():
+            self._compare(read_spec(where, self.kind, self.schema), self._requested(), folder)
+        elif folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file; give the name of a folder")
+        elif folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise UsageError(f"{folder} holds other files; choose an empty or new folder")
+
+    def _requested(self) -> dict[str, Any]:
+        """Return the specification as JSON gives it back."""
+        requested: dict[str, Any] = json.loads(json.dumps({"schema": self.schema, **self.spec}))
+        return requested
 
     def _compare(self, stored: Mapping[str, Any], requested: Mapping[str, Any], folder: Path) -> None:
         size = self.size

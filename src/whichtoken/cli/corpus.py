@@ -1,0 +1,172 @@
+"""The commands `corpus explain`, `bench`, `summary` and `plan`: whole corpora."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whichtoken.cli.completion import complete_methods, one_of
+from whichtoken.cli.inputs import build_methods, resolve_target
+from whichtoken.cli.options import (
+    DEBUG,
+    METHODS,
+    Against,
+    BatchSize,
+    Columns,
+    Device,
+    Dtype,
+    Heads,
+    Model,
+    Reading,
+    References,
+    Revision,
+    Settings,
+    Target,
+    Trust,
+    single_value,
+)
+from whichtoken.cli.rows import Delimiter, IdColumn, InputFormat, Keep, LabelColumn
+from whichtoken.cli.subject import say
+from whichtoken.render.rows import visible
+
+if TYPE_CHECKING:
+    from whichtoken.jobs.work import Engine
+
+corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+EVERY = 30.0  # seconds between lines of progress that are not on a terminal
+
+Data = Annotated[
+    list[str], typer.Option("--data", help="Files, or a pattern in quotes: 'reviews/*.parquet'; csv, tsv, jsonl, txt.")
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", help="local (default): worker processes; ray: a cluster.", autocompletion=one_of("local", "ray")
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--ray-address", help="Running cluster: auto, or ray://HOST:PORT; default: one on this machine."),
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Copies of the model that work at once; default: one per CPU.")
+]
+GpusPerWorker = Annotated[
+    float, typer.Option("--gpus-per-worker", min=0, help="With --engine ray; a fraction lets workers share a GPU.")
+]
+
+
+@dataclass
+class ProgressLine:
+    """Shows how far a job is: one line that changes on a terminal, else a line now and then."""
+
+    shown: float = field(default_factory=monotonic)
+    is_open: bool = False
+
+    def __call__(self, progress: Any) -> None:
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(f"\r\x1b[K{progress.describe()}", end="", file=sys.stderr, flush=True)
+            self.is_open = True
+        elif monotonic() - self.shown >= EVERY:
+            self.shown = monotonic()
+            say(progress.describe())
+
+    def say(self, line: str) -> None:
+        self.close()
+        say(visible(line))
+
+    def close(self) -> None:
+        if self.is_open:
+            print(file=sys.stderr)
+            self.is_open = False
+
+
+def make_engine(name: str, workers: int | None, gpus: float, address: str | None, line: ProgressLine) -> "Engine":
+    from whichtoken.jobs.work import Engine
+
+    return Engine(name, workers, gpus, address, say=line.say, show=line)
+
+
+@corpus_app.command(
+    "explain",
+    epilog=f"If interrupted, run the same command again to resume. {DEBUG}",
+    help="Explain every row of many files. Writes Parquet shards, failures.parquet and manifest.json.",
+)
+def corpus_explain(
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; an interrupted job resumes there.")],
+    column: Columns = None,
+    id_column: IdColumn = None,
+    label: LabelColumn = None,
+    keep: Keep = None,
+    delimiter: Delimiter = None,
+    input_format: InputFormat = None,
+    model: Model = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            *METHODS,
+            help="Comma-separated names, optionally name@preset; default: a method of one pass.",
+            autocompletion=complete_methods,
+        ),
+    ] = None,
+    settings: Settings = None,
+    target: Target = None,
+    against: Against = None,
+    long: Annotated[
+        str | None,
+        typer.Option(
+            "--long",
+            help="Over-long texts: truncate (default), window or error.",
+            autocompletion=one_of("truncate", "window", "error"),
+        ),
+    ] = None,
+    references: References = None,
+    heads: Heads = None,
+    trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    batch_size: BatchSize = None,
+    reading: Reading = None,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="Store the texts beside their scores.")] = True,
+    rows_per_part: Annotated[
+        int, typer.Option("--rows-per-part", min=1, help="Rows of one shard: what a killed worker loses.")
+    ] = 256,
+    max_failures: Annotated[
+        int | None, typer.Option("--max-failures", min=0, help="Stop if more rows fail; default: no limit.")
+    ] = None,
+    engine: EngineName = "local",
+    ray_address: RayAddress = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
+) -> None:
+    line = ProgressLine()
+    chosen = make_engine(engine, workers, gpus_per_worker, ray_address, line)
+    named = single_value("--method", methods)
+    built = None if named is None else build_methods(named, settings or [])
+    from whichtoken.jobs._corpus import ExplainOptions, explain_corpus
+    from whichtoken.jobs.explaining import ModelChoice
+    from whichtoken.jobs.files import CorpusFiles
+
+    files = CorpusFiles(tuple(data), tuple(column or ()), label, id_column, tuple(keep or ()), delimiter, input_format)
+    library, mask = (None if path is None else str(path) for path in (references, heads))
+    checked: Any = (reading, long)  # by load and explain
+    choice = ModelChoice(model, revision, dtype, device, library, mask, trust, checked[0], batch_size)
+    options = ExplainOptions(resolve_target(target, against), checked[1], text, rows_per_part, max_failures)
+    started = monotonic()
+    try:
+        manifest = explain_corpus(files, out, choice, built, options, chosen)
+    finally:
+        line.close()
+    seconds = monotonic() - started
+    say(
+        f"{manifest.n_explained:,} of {manifest.n_rows:,} rows explained, {manifest.n_failed:,} failed; "
+        f"{manifest.n_tokens:,} tokens, {manifest.n_results:,} results in {len(manifest.shards):,} shards, "
+        f"written to {out} in {seconds:,.1f} s"
+    )
+    if manifest.n_failed:
+        say(f"the failed rows and the reasons are in {out / 'failures.parquet'}")
