@@ -323,7 +323,7 @@ def test_shards_can_be_read_with_pandas_polars_duckdb_and_datasets(
 
 
 def read_with(library: str, out: Path) -> list[dict[str, Any]]:
-    pattern = str(out / "shards" / "*.parquet")
+    pattern, rows = str(out / "shards" / "*.parquet"), list[dict[str, Any]]()
     if library == "pandas":
         import pandas as pd
 

@@ -7,7 +7,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
+from whichtoken.atomic_write import check_writable
 from whichtoken.cli.completion import complete_methods, one_of
 from whichtoken.cli.inputs import build_methods, resolve_target
 from whichtoken.cli.options import (
@@ -26,11 +29,14 @@ from whichtoken.cli.options import (
     Settings,
     Target,
     Trust,
+    print_list,
     single_value,
 )
 from whichtoken.cli.rows import Delimiter, IdColumn, InputFormat, Keep, LabelColumn
-from whichtoken.cli.subject import say
+from whichtoken.cli.subject import say, say_written
+from whichtoken.errors import UsageError
 from whichtoken.render.rows import visible
+from whichtoken.render.terminal import table_view
 
 if TYPE_CHECKING:
     from whichtoken.jobs.work import Engine
@@ -170,3 +176,40 @@ def corpus_explain(
     )
     if manifest.n_failed:
         say(f"the failed rows and the reasons are in {out / 'failures.parquet'}")
+
+
+@corpus_app.command(
+    "summary",
+    epilog=DEBUG,
+    help="Say what the explanations of a corpus say together: words, shortcuts, mistakes, drift.",
+)
+def corpus_summary(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Written by corpus explain.")],
+    method: Annotated[str | None, typer.Option("--method", help="Method to summarise, if the job has several.")] = None,
+    before: Annotated[
+        Path | None, typer.Option("--before", help="Folder of an earlier job: also show what has changed since.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Words of each list.")] = 15,
+    min_count: Annotated[int, typer.Option("--min-count", min=2, help="Texts that a word must occur in.")] = 5,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", help="Also write a page (.html) or rows (.parquet); repeatable."),
+    ] = None,
+) -> None:
+    from whichtoken.render.corpus import facts_of, tables_of, title_of, write_summary
+
+    for path in out or ():
+        if path.suffix.lower() not in (".html", ".parquet"):
+            raise UsageError(f"--out {path}: a summary is a page or rows; use the extension .html or .parquet")
+        check_writable(path)
+    from whichtoken.jobs.summary import summarise_corpus
+
+    summary = summarise_corpus(folder, method, before, top, min_count)
+    print_list(Text(title_of(summary), style="bold"))
+    print_list(table_view(("", ""), facts_of(summary)))
+    for table in tables_of(summary):
+        content = table_view(table.head, table.rows) if table.rows else Text("none found")
+        print_list(Group(Text(f"\n{table.title}", style="bold"), Text(table.note, style="dim"), content))
+    for path in out or ():
+        write_summary(summary, path)
+        say_written(path)

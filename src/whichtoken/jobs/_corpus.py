@@ -4,18 +4,16 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from whichtoken import __version__
 from whichtoken._explain import AnyTarget, check_keyword, plan
-from whichtoken.atomic_write import write_whole
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
-from whichtoken.decode import decode_record, read_json
 from whichtoken.errors import BadArtifact, BadInput, UsageError
 from whichtoken.jobs.explaining import ExplainWork, ModelChoice
 from whichtoken.jobs.files import (
@@ -27,11 +25,11 @@ from whichtoken.jobs.files import (
     write_blocks,
 )
 from whichtoken.jobs.local import count_cpus
+from whichtoken.jobs.manifest import CorpusManifest, write_manifest
 from whichtoken.jobs.parts import Claim, hash_content, lock_folder
 from whichtoken.jobs.progress import JobProgress
 from whichtoken.jobs.shards import (
     FAILURES,
-    MANIFEST,
     SCHEMA,
     SHARDS,
     FailedRow,
@@ -48,23 +46,6 @@ from whichtoken.tasks import task_for
 
 SPEC = "spec.json"
 ROWS_PER_PART = 256
-
-
-@dataclass(frozen=True)
-class CorpusManifest:
-    """A finished job: its specification, what made it, and what it holds."""
-
-    version: str  # of whichtoken
-    spec_sha256: str
-    spec: Mapping[str, Any]
-    model: str
-    revision: str  # fingerprint
-    n_rows: int
-    n_explained: int
-    n_failed: int
-    n_results: int
-    n_tokens: int
-    shards: tuple[tuple[str, str], ...]  # name, hash of the content
 
 
 @dataclass(frozen=True)
@@ -144,7 +125,11 @@ def _prepare(
     chosen = resolve_methods(task_for(subject).choose_method(None) if methods is None else methods)
     job = plan(subject, list(chosen.values()), how.target, how.long)
     described: dict[str, Any] = {
-        key: {"method": m.name, "settings": {name: describe_setting(value) for name, value in m.settings.items()}}
+        key: {
+            "method": m.name,
+            "settings": {name: describe_setting(value) for name, value in m.settings.items()},
+            "tuned_on_deletion": m.tuned_on_deletion,
+        }
         for key, m in job.methods.items()
     }
     spec = {
@@ -244,17 +229,8 @@ def _finish(planned: _Planned) -> CorpusManifest:
         n_tokens=sum(info.n_tokens for info in ordered),
         shards=tuple((shards.path(*part).name, infos[part].sha256) for part in planned.index.ranges),
     )
-    document = {"record": "CorpusManifest", "schema": SCHEMA, **asdict(manifest)}
-    write_whole(planned.folder / MANIFEST, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    write_manifest(planned.folder, manifest)
     for path in block_files(planned.folder).paths():  # they hold texts, which the job may not store
         with suppress(OSError):
             path.unlink()
     return manifest
-
-
-def read_manifest(folder: str | Path) -> CorpusManifest:
-    """Return the manifest of a finished job."""
-    path = Path(folder).expanduser() / MANIFEST
-    if not path.is_file():
-        raise UsageError(f"there is no finished corpus job in {folder}; run whichtoken corpus explain --out {folder}")
-    return decode_record(CorpusManifest, read_json(path), SCHEMA)

@@ -101,13 +101,16 @@ def _connect(engine: Engine) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns about arguments that Ray Data itself passes
+    if LOOPBACK in (engine.ray_address or ""):  # which Ray would replace by this machine's address in its network
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     if ray.is_initialized():
         yield ray
         return
     # More logical CPUs than actors, so that reading tasks have one.
-    own = {"num_cpus": (engine.workers or count_cpus()) + 1, "_node_ip_address": LOOPBACK, "include_dashboard": False}
+    n_cpus = (engine.workers or count_cpus()) + 1
+    own = {"address": "local", "num_cpus": n_cpus, "_node_ip_address": LOOPBACK, "include_dashboard": False}
     arguments = own if engine.ray_address is None else {"address": engine.ray_address}
     try:
         connection = ray.init(log_to_driver=False, logging_level=logging.ERROR, **arguments)
