@@ -1,7 +1,7 @@
 """run: measure methods on inputs in parts, save each finished part, and build the table."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from whichtoken import __version__
 from whichtoken.bench import notes
 from whichtoken.bench._protocol import Protocol, resolve_protocol
 from whichtoken.bench.external import External, key_of
-from whichtoken.bench.folder import Folder, result_rows
+from whichtoken.bench.folder import Folder, Kept, result_rows
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.metrics import METRICS
 from whichtoken.bench.results import Part, every_input
@@ -186,27 +186,44 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
     unit = f" {bench.task.unit}s"
     # No smoothing: the mean over all inputs of this run estimates the time left better than the last few inputs.
     with tqdm(total=len(items), desc="measuring", unit=unit, disable=None, leave=False, smoothing=0) as bar:
-        for group in _groups(items):
-            first, last = group[0].number, group[-1].number
-            saved = None if folder is None else folder.longest_part(first, last)
-            if saved is not None:
-                expected = {item.number: (item.row, bench.names_for(item)) for item in group}
-                saved.check_complete(expected, may_skip=bench.protocol.min_probability > 0)
-            done = 0 if saved is None else saved.last + 1 - first
+        for group in split_groups(items):
+            saved = None if folder is None else read_saved(bench, group, folder)
+            done = 0 if saved is None else saved.last + 1 - group[0].number
             if not bar.disable:  # a disabled bar has no field `initial`
                 bar.initial += done  # the time left is estimated from this run alone
             bar.update(done)
-            if saved is not None and done == len(group):
-                part = saved.part
-            else:
-                part = measure(bench, group[done:], bar.update)
-                part = part if saved is None else saved.part + part
-                if folder is not None:
-                    folder.save_part(first, last, part)
-            yield part
+            yield complete_group(bench, group, saved, folder, bar.update)
 
 
-def _groups(items: Sequence[Item]) -> Iterator[list[Item]]:
+def read_saved(bench: Bench, group: Sequence[Item], folder: Folder) -> Kept | None:
+    """Return what is saved of a group: all of it, or its first inputs if the sample was smaller."""
+    saved = folder.longest_part(group[0].number, group[-1].number)
+    if saved is not None:
+        expected = {item.number: (item.row, bench.names_for(item)) for item in group}
+        saved.check_complete(expected, may_skip=bench.protocol.min_probability > 0)
+    return saved
+
+
+def complete_group(
+    bench: Bench,
+    group: Sequence[Item],
+    saved: Kept | None,
+    folder: Folder | None,
+    count: Callable[[], object] = lambda: None,
+) -> Part:
+    """Measure what is not saved of a group, and save it. `count` is called after each input."""
+    first, last = group[0].number, group[-1].number
+    if saved is not None and saved.last == last:
+        return saved.part
+    done = 0 if saved is None else saved.last + 1 - first
+    part = measure(bench, group[done:], count)
+    part = part if saved is None else saved.part + part
+    if folder is not None:
+        folder.save_part(first, last, part)
+    return part
+
+
+def split_groups(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Split the inputs in order, so that the groups of a larger sample start with those of a smaller one."""
     group: list[Item] = []
     for item in items:
