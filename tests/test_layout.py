@@ -104,6 +104,7 @@ WITHOUT_TORCH = [
     "jobs.progress",
     "jobs.manifest",
     "jobs.summary",
+    "jobs.plan",
     "summaries",
     "metrics",
     "render.rows",

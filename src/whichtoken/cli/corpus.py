@@ -213,3 +213,64 @@ def corpus_summary(
     for path in out or ():
         write_summary(summary, path)
         say_written(path)
+
+
+@corpus_app.command(
+    "plan", epilog=DEBUG, help="Plan a job for a cluster: bytes, shards, hours; simulate stragglers and failures."
+)
+def corpus_plan(
+    texts: Annotated[float, typer.Option("--texts", help="Number of texts, such as 1e9.")] = 1e9,
+    tokens_per_text: Annotated[float, typer.Option("--tokens-per-text")] = 250.0,
+    tokens_per_second: Annotated[
+        float, typer.Option("--tokens-per-second", help="Of one worker: measure it on a small part of the corpus.")
+    ] = 50_000.0,
+    workers: Annotated[int, typer.Option("--workers", min=1)] = 64,
+    rows_per_part: Annotated[int, typer.Option("--rows-per-part", min=1)] = 8192,
+    methods: Annotated[int, typer.Option("--methods", min=1, help="Number of methods.")] = 1,
+    bytes_per_token: Annotated[
+        float, typer.Option("--bytes-per-token", help="Of a shard, per method: measure it, too.")
+    ] = 8.0,
+    load_seconds: Annotated[float, typer.Option("--load-seconds", help="To start a worker and load the model.")] = 60.0,
+    hours_between_failures: Annotated[float, typer.Option("--hours-between-failures", help="Of one worker.")] = 500.0,
+    straggler_share: Annotated[float, typer.Option("--straggler-share", help="Share of slow workers.")] = 0.02,
+    straggler_slowness: Annotated[
+        float, typer.Option("--straggler-slowness", help="How much longer a slow worker takes.")
+    ] = 3.0,
+    part_spread: Annotated[
+        float, typer.Option("--part-spread", help="Standard deviation of the logarithm of a part's duration.")
+    ] = 0.2,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Simulated runs.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the first run.")] = 0,
+) -> None:
+    from whichtoken.jobs.plan import ClusterPlan, simulate
+
+    plan = ClusterPlan(
+        texts,
+        tokens_per_text,
+        tokens_per_second,
+        workers,
+        rows_per_part,
+        methods,
+        bytes_per_token,
+        load_seconds,
+        hours_between_failures,
+        straggler_share,
+        straggler_slowness,
+        part_spread,
+    )
+    print_list(table_view(("quantity", "formula", "value"), plan.formulas()))
+    simulated = [simulate(plan, seed + number) for number in range(runs)]
+    rows = [
+        (
+            str(seed + i),
+            f"{run.hours:,.2f}",
+            str(run.n_failures),
+            f"{run.lost_hours:,.2f}",
+            f"{60 * run.tail_hours:,.1f}",
+        )
+        for i, run in enumerate(simulated)
+    ]
+    head = ("seed", "hours", "workers that died", "worker hours lost", "tail, minutes")
+    print_list(Group(Text("\nSimulated runs", style="bold"), table_view(head, rows)))
+    mean = sum(run.hours for run in simulated) / runs
+    print_list(Text(f"\nmean {mean:,.2f} h, {mean / plan.ideal_hours:.3f} times the ideal"))
