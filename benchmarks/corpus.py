@@ -4,7 +4,7 @@
 
 Each engine explains the same rows into a folder of its own, and all folders must end with the same shards. Rates are
 counted from the first finished part to the last, so that loading the model does not count. CPU seconds are those of
-all processes of the job; they depend less on what else runs on the machine.
+all processes of the job in the same time; they depend less on what else runs on the machine.
 """
 
 import argparse
@@ -29,12 +29,12 @@ class Watch:
     """Samples memory and CPU time of this process and all below it, and notes when parts are finished."""
 
     memory: list[float] = field(default_factory=list)
-    finished: list[tuple[float, int, int]] = field(default_factory=list)  # time, rows, tokens so far
+    finished: list[tuple[float, int, int, float]] = field(default_factory=list)  # time, rows, tokens, CPU so far
     cpu: dict[tuple[int, float], float] = field(default_factory=dict)  # by process and its start
     end: threading.Event = field(default_factory=threading.Event)
 
     def note(self, progress: JobProgress) -> None:
-        self.finished.append((time.monotonic(), progress.done, progress.tokens))
+        self.finished.append((time.monotonic(), progress.done, progress.tokens, sum(list(self.cpu.values()))))
 
     def sample(self) -> None:
         own = psutil.Process(os.getpid())
@@ -107,9 +107,13 @@ def main() -> None:
             last = options.out and number == len(engines) - 1
             out = Path(options.out if last else f"{folder}/{name}-{workers}")
             watch = run(name, int(workers), data, out, options.method, options.rows_per_part)
-            (start, rows, tokens), (end, all_rows, all_tokens) = watch.finished[0], watch.finished[-1]
+            # The first part of each worker is slow: its model is loaded.
+            (start, rows, tokens, used), (end, all_rows, all_tokens, all_used) = (
+                watch.finished[int(workers) - 1],
+                watch.finished[-1],
+            )
             seconds = max(end - start, 1e-9)
-            cpu = sum(watch.cpu.values()) / all_rows * 1000
+            cpu = (all_used - used) / (all_rows - rows) * 1000
             memory = ", ".join(f"{watch.third(third):,.0f}" for third in range(3))
             print(
                 f"{name:8} {workers:>7} {(all_rows - rows) / seconds:8.1f} {(all_tokens - tokens) / seconds:9,.0f} "

@@ -23,7 +23,8 @@ from whichtoken.jobs.work import Engine, OnReceipt, Range, Receipt, Work, Worker
 FIRST, LAST = "whichtoken_first", "whichtoken_last"  # columns that name the part of a block
 LARGEST_BLOCK = 2**31  # bytes: a part is never split
 LOOPBACK = "127.0.0.1"
-PATIENCE = 60.0  # seconds without a finished part, before someone looks for free CPUs
+READING = 0.5  # CPUs of a reading task
+PATIENCE = 180.0  # seconds without a finished part and without a CPU for reading tasks, before the user is told
 
 
 def run_on_ray(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: OnReceipt) -> None:
@@ -55,7 +56,7 @@ def _stream(work: Work, parts: Sequence[Range], workers: int, gpus: float) -> It
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ranges = data.from_items([{"first": a, "last": b} for a, b in parts], override_num_blocks=len(parts))
     # Half a CPU: with the same resources as the actors, Ray would let them read, and they would wait for it.
-    blocks = ranges.map_batches(partial(_read_block, work), batch_size=None, batch_format="pyarrow", num_cpus=0.5)
+    blocks = ranges.map_batches(partial(_read_block, work), batch_size=None, batch_format="pyarrow", num_cpus=READING)
     receipts = blocks.map_batches(
         RayWorker,
         fn_constructor_args=(work,),
@@ -148,7 +149,7 @@ def _count_workers(engine: Engine, resources: dict[str, float]) -> int:
 
 @dataclass
 class _Finished:
-    """When the last part was finished."""
+    """When the last part was finished, or reading tasks could last run."""
 
     last: float = 0.0
 
@@ -165,8 +166,11 @@ def _watch(engine: Engine, finished: _Finished, ray: Any) -> Iterator[None]:
     end = threading.Event()
 
     def look() -> None:
-        while not end.wait(PATIENCE / 4):
-            if monotonic() - finished.last > PATIENCE and (line := describe_starvation(ray.available_resources())):
+        while not end.wait(PATIENCE / 12):
+            line = describe_starvation(ray.available_resources())
+            if not line:
+                finished.add()
+            elif monotonic() - finished.last > PATIENCE:
                 engine.say(line)
                 return
 
@@ -180,8 +184,8 @@ def _watch(engine: Engine, finished: _Finished, ray: Any) -> Iterator[None]:
 
 
 def describe_starvation(available: dict[str, float]) -> str:
-    """Return what to say if no part is finished: nothing if a CPU is free, so that reading tasks can run."""
-    if available.get("CPU", 0.0) >= 1:
+    """Return what to say if no part is finished: nothing if reading tasks can run."""
+    if available.get("CPU", 0.0) >= READING:
         return ""
     return (
         f"no part was finished for {PATIENCE:.0f} s, and no CPU of the cluster is free: actors or other jobs have "
