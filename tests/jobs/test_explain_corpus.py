@@ -1,6 +1,7 @@
 """explain_corpus: shards, manifest, failures; resuming, and refusing what is another job or damaged."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from whichtoken.errors import BadArtifact, BadInput, LibraryMismatch, ShardFaile
 from whichtoken.jobs import _corpus
 from whichtoken.jobs.files import CorpusFiles
 from whichtoken.jobs.parts import lock_folder
-from whichtoken.jobs.shards import COLUMNS, FAILURE_COLUMNS, hash_texts, read_info, read_shard
+from whichtoken.jobs.shards import COLUMNS, FAILURE_COLUMNS, SCHEMA, hash_texts, read_info, read_shard
 from whichtoken.jobs.work import Engine, OnReceipt, Range, Work, Worker
 
 METHODS = "attcat,gradient-x-input"
@@ -95,6 +96,13 @@ def test_shards_hold_what_explain_returns(corpus: CorpusFiles, model: str, tmp_p
     assert wt.jobs.read_manifest(tmp_path / "out") == manifest
     assert dict(manifest.shards) == hashes(tmp_path / "out")
     assert not list((tmp_path / "out" / ".blocks").glob("*.parquet"))
+
+
+def test_the_columns_are_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert f"Columns of schema {SCHEMA}," in text
+    listed = {name for line in text.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line)}
+    assert set(COLUMNS) <= listed
 
 
 def test_texts_need_not_be_stored(corpus: CorpusFiles, model: str, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def run_locally(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: 
 def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnReceipt) -> None:
     """Do the parts that are left, removing each when it is finished."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, context, initializer=_open_work, initargs=(work,))
     waiting = iter(list(left))
     try:
@@ -60,6 +61,10 @@ def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnR
                 receipt = future.result().check()
                 del left[running.pop(future)]
                 on_receipt(receipt)
+    except BaseException:  # Ctrl-C, too: the parts that workers are at would delay the end, and are done again
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
