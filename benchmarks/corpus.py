@@ -38,7 +38,7 @@ class Watch:
 
     def sample(self) -> None:
         own = psutil.Process(os.getpid())
-        while not self.end.wait(0.5):
+        while not self.end.wait(2.0):  # more often, and watching would count
             total = 0
             for process in [own, *own.children(recursive=True)]:
                 try:
@@ -98,7 +98,10 @@ def main() -> None:
     parser.add_argument("--rows-per-part", type=int, default=128)
     parser.add_argument("--out", help="keep the folder of the last engine here")
     options = parser.parse_args()
-    print("engine   workers   rows/s  tokens/s  CPU s per 1,000 rows  MiB in thirds of the run    load  shards")
+    print(
+        "engine   workers   rows/s  tokens/s  CPU s per 1,000 rows  per million tokens  bytes/token  "
+        "MiB in thirds of the run    load  shards"
+    )
     with TemporaryDirectory(prefix="whichtoken-") as folder:
         data = Path(folder, "rows.tsv")
         write_rows(CorpusFiles(tuple(options.data), ("text",), "label"), options.rows, data)
@@ -114,10 +117,13 @@ def main() -> None:
             )
             seconds = max(end - start, 1e-9)
             cpu = (all_used - used) / (all_rows - rows) * 1000
+            per_million = (all_used - used) / (all_tokens - tokens) * 1e6
+            size = sum(path.stat().st_size for path in (out / "shards").iterdir()) / all_tokens
             memory = ", ".join(f"{watch.third(third):,.0f}" for third in range(3))
             print(
                 f"{name:8} {workers:>7} {(all_rows - rows) / seconds:8.1f} {(all_tokens - tokens) / seconds:9,.0f} "
-                f"{cpu:21.1f}  {memory:26} {os.getloadavg()[0]:5.1f}  {shards_hash(out)}",
+                f"{cpu:21.1f} {per_million:19,.0f} {size:12.1f}  {memory:26} "
+                f"{os.getloadavg()[0]:5.1f}  {shards_hash(out)}",
                 flush=True,
             )
 

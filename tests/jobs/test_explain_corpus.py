@@ -105,6 +105,21 @@ def test_the_columns_are_documented() -> None:
     assert set(COLUMNS) <= listed
 
 
+def test_workers_in_another_folder_find_relative_paths(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_elsewhere(engine: Engine, work: Any, parts: list[Range], on_receipt: OnReceipt) -> None:
+        with monkeypatch.context() as patch:
+            patch.chdir("/")
+            for part in parts:
+                on_receipt(Worker(work)(lambda p=part: work.read(*p), part).check())  # type: ignore[misc]
+
+    monkeypatch.setattr(_corpus, "run_parts", run_elsewhere)
+    monkeypatch.chdir(Path(model).parent)
+    assert explain(corpus, Path("out"), f"./{Path(model).name}", methods="attcat").model == f"./{Path(model).name}"
+    shutil.rmtree("out")
+
+
 def test_texts_need_not_be_stored(corpus: CorpusFiles, model: str, tmp_path: Path) -> None:
     explain(corpus, tmp_path / "out", model, keeps_text=False, methods="attcat")
     assert {row["texts"] for row in read_all(tmp_path / "out")} == {None}

@@ -153,7 +153,7 @@ def _prepare(
     settings = {key: hash_settings(of["method"], of["settings"]) for key, of in described.items()}
     stamp = ShardStamp(__version__, "", corpus.keep, how.keeps_text, settings)
     work = ExplainWork(
-        choice,
+        choice.make_absolute(),
         subject.fingerprint(),
         job.methods,
         str(folder.resolve()),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,16 @@ class ModelChoice:
             reading=self.reading,
             batch_size=self.batch_size,
         )
+
+    def make_absolute(self) -> "ModelChoice":
+        """Return the choice with absolute paths, for workers that run in another folder."""
+        name, references, heads = (
+            str(Path(value).expanduser().absolute())
+            if value is not None and Path(value).expanduser().exists()
+            else value
+            for value in (self.name, self.references, self.heads)
+        )
+        return replace(self, name=name, references=references, heads=heads)
 
     def open_alone(self, revision: str) -> Subject:
         """Load the model in a worker; LibraryMismatch if it is not the one that the job was planned with."""

@@ -7,7 +7,7 @@ so that a part is a function of its block alone, whatever the engine and whateve
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
@@ -57,6 +57,10 @@ class CorpusFiles:
                 raise BadInput(f"no {kind} {pattern}; give paths, or patterns such as 'reviews/*.parquet'")
             found |= dict.fromkeys(matched)
         return list(found)
+
+    def make_absolute(self) -> "CorpusFiles":
+        """Return the same files for workers that run in another folder."""
+        return replace(self, patterns=tuple(str(expand_path(pattern).absolute()) for pattern in self.patterns))
 
     @property
     def names(self) -> Columns:

@@ -101,7 +101,15 @@ def bench_corpus(
         kept_rows = len(sample.items) - sum(last - first + 1 for first, last in missing)
         workers = min(engine.workers or count_cpus(), max(len(missing), 1))
         progress = JobProgress(len(sample.items), kept_rows, workers, show=engine.show)
-        work = BenchWork(choice, subject.fingerprint(), bench.methods, how, corpus, str(where.resolve()), sample.digest)
+        work = BenchWork(
+            choice.make_absolute(),
+            subject.fingerprint(),
+            bench.methods,
+            how,
+            corpus.make_absolute(),
+            str(where.resolve()),
+            sample.digest,
+        )
         run_parts(engine, work, missing, progress)
         if skipped.rows:
             engine.say(
