@@ -70,7 +70,7 @@ def make_job(folder: Path, results: Sequence[Result], methods: Sequence[str] = (
 
 
 REVIEWS: list[Result] = [
-    ("good", "good", {"Fine": 2.0, "the": 0.5, "!": 1.0}),
+    ("good", "good", {"Fine": 2.0, "the": 0.5, "!": 1.0, "fine": 1.0}),  # twice: it counts once, by its mean
     ("good", "good", {"the": -1.0, "fine": 4.0, "film": 1.0}),
     ("good", "bad", {"fine": 3.0, "the": 1.5, "dull": -3.0}),
     ("bad", "bad", {"dull": 5.0, "the": 1.0, "Fine": -2.0, "fine": 0.0}),
@@ -85,8 +85,8 @@ def test_words_count_once_per_text_by_their_share_of_the_strongest(tmp_path: Pat
     assert summary.error_rate == pytest.approx(2 / 6)
     (fine, *_) = summary.supports["good"]
     assert (fine.word, fine.n_texts, fine.n_other) == ("fine", 3, 1)
-    assert fine.share == pytest.approx(mean([1.0, 1.0, 1.0]))
-    assert fine.score == pytest.approx(mean([2.0, 4.0, 3.0]))
+    assert fine.share == pytest.approx(mean([0.75, 1.0, 1.0]))
+    assert fine.score == pytest.approx(mean([1.5, 4.0, 3.0]))
     assert fine.purity == pytest.approx(3 / 4)
     (dull,) = summary.supports["bad"]
     assert (dull.word, dull.n_texts, dull.share) == ("dull", 2, 1.0)
@@ -224,7 +224,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     assert ending.value.code == 0
     shown = capsys.readouterr()
     assert "Words that support good" in shown.out
-    assert re.search(r"fine +\+1\.00 +\+1\.00 to \+1\.00 +3 +\+3", shown.out)
+    assert re.search(r"fine +\+0\.92 +\+0\.60 to \+1\.00 +3 +\+2\.83", shown.out)
     assert shown.err == "".join(f"whichtoken: written to {file}\n" for file in files)
     rows = parquet.read_table(files[1])
     assert rows.column_names == list(COLUMNS)
