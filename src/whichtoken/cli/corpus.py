@@ -229,7 +229,7 @@ def corpus_plan(
     methods: Annotated[int, typer.Option("--methods", min=1, help="Number of methods.")] = 1,
     bytes_per_token: Annotated[
         float, typer.Option("--bytes-per-token", help="Of a shard, per method: measure it, too.")
-    ] = 8.0,
+    ] = 16.0,
     load_seconds: Annotated[float, typer.Option("--load-seconds", help="To start a worker and load the model.")] = 60.0,
     hours_between_failures: Annotated[float, typer.Option("--hours-between-failures", help="Of one worker.")] = 500.0,
     straggler_share: Annotated[float, typer.Option("--straggler-share", help="Share of slow workers.")] = 0.02,
@@ -239,6 +239,9 @@ def corpus_plan(
     part_spread: Annotated[
         float, typer.Option("--part-spread", help="Standard deviation of the logarithm of a part's duration.")
     ] = 0.2,
+    rows_read_per_second: Annotated[
+        float, typer.Option("--rows-read-per-second", help="By the driver, before the workers start.")
+    ] = 10_000.0,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Simulated runs.")] = 5,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the first run.")] = 0,
 ) -> None:
@@ -257,6 +260,7 @@ def corpus_plan(
         straggler_share,
         straggler_slowness,
         part_spread,
+        rows_read_per_second,
     )
     print_list(table_view(("quantity", "formula", "value"), plan.formulas()))
     simulated = [simulate(plan, seed + number) for number in range(runs)]
@@ -271,6 +275,6 @@ def corpus_plan(
         for i, run in enumerate(simulated)
     ]
     head = ("seed", "hours", "workers that died", "worker hours lost", "tail, minutes")
-    print_list(Group(Text("\nSimulated runs", style="bold"), table_view(head, rows)))
+    print_list(Group(Text("\nSimulated runs, after reading", style="bold"), table_view(head, rows)))
     mean = sum(run.hours for run in simulated) / runs
     print_list(Text(f"\nmean {mean:,.2f} h, {mean / plan.ideal_hours:.3f} times the ideal"))

@@ -240,4 +240,6 @@ def parse_block(table: Any, expected_hash: str, path: object) -> list[BlockRow]:
 
 
 def _hash_block(rows: Sequence[BlockRow]) -> str:
-    return hash_content([asdict(row) for row in rows])
+    return hash_content(
+        [(r.row, r.file, r.line, r.texts, r.label, r.id, r.columns, r.problem) for r in rows]  # asdict copies deeply
+    )
