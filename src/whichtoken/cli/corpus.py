@@ -168,10 +168,10 @@ def corpus_explain(
         manifest = explain_corpus(files, out, choice, built, options, chosen)
     finally:
         line.close()
-    seconds = monotonic() - started
+    seconds, n_shards = monotonic() - started, len(manifest.shards)
     say(
         f"{manifest.n_explained:,} of {manifest.n_rows:,} rows explained, {manifest.n_failed:,} failed; "
-        f"{manifest.n_tokens:,} tokens, {manifest.n_results:,} results in {len(manifest.shards):,} shards, "
+        f"{manifest.n_tokens:,} tokens, {manifest.n_results:,} results in {n_shards:,} shard{'s' * (n_shards != 1)}, "
         f"written to {out} in {seconds:,.1f} s"
     )
     if manifest.n_failed:
@@ -205,13 +205,14 @@ def corpus_summary(
     from whichtoken.jobs.summary import summarise_corpus
 
     summary = summarise_corpus(folder, method, before, top, min_count)
+    for path in out or ():  # first, as the reader of standard output may leave early
+        write_summary(summary, path)
     print_list(Text(title_of(summary), style="bold"))
     print_list(table_view(("", ""), facts_of(summary)))
     for table in tables_of(summary):
         content = table_view(table.head, table.rows) if table.rows else Text("none found")
         print_list(Group(Text(f"\n{table.title}", style="bold"), Text(table.note, style="dim"), content))
     for path in out or ():
-        write_summary(summary, path)
         say_written(path)
 
 
