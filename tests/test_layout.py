@@ -19,8 +19,8 @@ TOP = (
     *("Attribution", "Class", "Contrast", "Curve", "Results", "Span", "Subject", "TokenLabels", "WhichTokenError"),
     *("degrade", "explain", "explain_each", "load", "method", "method_names"),
 )
-NAMESPACES = ("bench", "data", "heads", "metrics", "plot", "references", "vision")
-LAZY = ("bench", "heads", "metrics", "references")
+NAMESPACES = ("bench", "data", "heads", "jobs", "metrics", "plot", "references", "vision")
+LAZY = ("bench", "heads", "jobs", "metrics", "references")
 
 # Each may import from the rows above its own, and from within its own row. A file counts with its folder unless it is
 # named itself.
@@ -31,7 +31,7 @@ LEVELS = [
     {"settings", "atomic_write", "words", "trust", "data", "targets", "core/__init__", "core/removal_steps"},
     {"records"},
     {"flat"},
-    {"tables", "lrp", "references", "heads", "vision"},
+    {"tables", "summaries", "lrp", "references", "heads", "vision"},
     {"render", "core"},
     {"metrics", "results"},
     {"core/registry"},
@@ -45,7 +45,9 @@ LEVELS = [
     {"scoring"},
     {"_explain"},
     {"evaluate", "metrics/randomisation"},
+    {"jobs/parts"},
     {"bench"},
+    {"jobs"},
     {"reproduce"},
     {"cli", "plot"},
     {"__init__", "__main__"},
@@ -64,6 +66,8 @@ DOORS = {
     "jinja2": ("render/html.py",),
     "matplotlib": ("render/canvas.py", "render/figures.py", "render/charts.py"),
     "spacy": ("heads/spacy.py",),
+    "ray": ("jobs/ray.py",),
+    "duckdb": ("jobs/query.py",),
     "pydantic": ("decode.py",),
     "PIL": ("models/images.py", "render/pictures.py", "records.py"),
 }
@@ -90,6 +94,18 @@ WITHOUT_TORCH = [
     "vision",
     "references",
     "bench",
+    "jobs",
+    "jobs.parts",
+    "jobs.files",
+    "jobs.shards",
+    "jobs.work",
+    "jobs.local",
+    "jobs.ray",
+    "jobs.progress",
+    "jobs.manifest",
+    "jobs.summary",
+    "jobs.plan",
+    "summaries",
     "metrics",
     "render.rows",
     "render.numbers",
@@ -103,6 +119,7 @@ WITHOUT_TORCH = [
     "render.charts",
     "render.report",
     "render.review",
+    "render.corpus",
     "plot",
     "cli.app",
 ]

@@ -97,6 +97,7 @@ def test_the_commands_of_the_reader(
         "page.html",
         "results.jsonl",
         "review.html",
+        "summary.html",
         "references",
         "faithfulness/report.html",
         "explained.png",

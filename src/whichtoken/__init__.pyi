@@ -1,6 +1,7 @@
 from whichtoken import bench as bench
 from whichtoken import data as data
 from whichtoken import heads as heads
+from whichtoken import jobs as jobs
 from whichtoken import metrics as metrics
 from whichtoken import plot as plot
 from whichtoken import references as references

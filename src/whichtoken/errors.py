@@ -12,6 +12,7 @@ WhichTokenError
  + LibraryMismatch           a reference library or head mask made for another model or revision, or for other layers
  + NotFinite                 NaN or infinity: which method, which input
  + BadArtifact               a file or record that does not have the expected form
+ + ShardFailed               a job over a corpus ended before all its parts were finished
  + UndeclaredSite            a method read a tensor that it did not declare in `needs`
 """
 
@@ -144,6 +145,12 @@ class NotFinite(WhichTokenError):
 
 class BadArtifact(WhichTokenError):
     """A stored record or file that does not have the expected form."""
+
+
+class ShardFailed(WhichTokenError):
+    """A job over a corpus that cannot finish; its finished parts are kept."""
+
+    exit_code: ClassVar[int] = 4
 
 
 class UndeclaredSite(WhichTokenError):

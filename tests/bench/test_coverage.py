@@ -10,7 +10,8 @@ from pyarrow import parquet
 from tests.tiny import KINDS, model_of, with_references
 
 import whichtoken as wt
-from whichtoken.bench.folder import Folder, _hash
+from whichtoken.bench.folder import Folder
+from whichtoken.jobs.parts import hash_content
 from whichtoken.tables import BenchTable
 
 TEXTS = [" ".join(["slow film"] * n) for n in (4, 6, 9)]
@@ -58,7 +59,7 @@ def test_a_folder_without_coverage_is_resumed(tmp_path: Path) -> None:
     for record in content["inputs"]:
         del record["methods"]["contrast-cat"]["values"]["coverage"]
     del content["sha256"]
-    saved.write_text(json.dumps({"sha256": _hash(content), **content}))
+    saved.write_text(json.dumps({"sha256": hash_content(content), **content}))
     again = measured(REFERENCE, out=tmp_path)
     assert again == replace(table, notes=tuple(note for note in table.notes if note != SENTENCE))
     assert Folder(tmp_path).longest_part(0, 2) is not None

@@ -27,6 +27,7 @@ from whichtoken.bench.folder import Folder, read_table
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.results import InputResult, MethodResult, Part, every_input, read_part
 from whichtoken.errors import BadArtifact, BadInput, NotFinite, UnknownName, UnsupportedModel, UsageError
+from whichtoken.jobs.parts import hash_content
 from whichtoken.metrics.curves import aopc, auc, log_odds
 from whichtoken.metrics.ranks import kendall
 from whichtoken.records import Attribution, Curve
@@ -501,7 +502,7 @@ def test_what_was_damaged_is_said(subject_of: SubjectOf, tmp_path: Path) -> None
 def rehashed(part: dict[str, Any]) -> str:
     """A part as someone would forge it: with the hash of what it now holds."""
     content = without_hash(part)
-    return json.dumps({"sha256": files._hash(content), **content})
+    return json.dumps({"sha256": hash_content(content), **content})
 
 
 Change = Callable[[dict[str, Any]], object]

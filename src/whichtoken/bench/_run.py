@@ -1,7 +1,7 @@
 """run: measure methods on inputs in parts, save each finished part, and build the table."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -189,46 +189,61 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
     unit = f" {bench.task.unit}s"
     # No smoothing: the mean over all inputs of this run estimates the time left better than the last few inputs.
     with tqdm(total=len(items), desc="measuring", unit=unit, disable=None, leave=False, smoothing=0) as bar:
-        groups = list(_groups(items))
-        saved = [_read_saved(bench, group, folder) for group in groups]
-        done = [
-            0 if part is None else part.last + 1 - group[0].number for part, group in zip(saved, groups, strict=True)
-        ]
+        groups = list(split_groups(items))
+        saved = [None if folder is None else read_saved(bench, group, folder) for group in groups]
+        done = sum(
+            kept.last + 1 - group[0].number for kept, group in zip(saved, groups, strict=True) if kept is not None
+        )
         if not bar.disable:  # a disabled bar has no field `initial`
-            bar.initial += sum(done)  # the time left is estimated from this run alone
-        bar.update(sum(done))
-        parts = {number: part.part for number, part in enumerate(saved) if part is not None}
-        left = [number for number, group in enumerate(groups) if done[number] < len(group)]
-        workers = [bench, *(_copy_for_thread(bench) for _ in range(1, count_workers(bench.task.subject, len(left))))]
-        work = map_on_cores(lambda own, i: measure(own, groups[i][done[i] :], bar.update), workers, left)
-        missing, following = set(left), 0
-        for place, measured in work:
-            number = left[place]
-            parts[number] = parts[number] + measured if number in parts else measured
-            if folder is not None:
-                folder.save_part(groups[number][0].number, groups[number][-1].number, parts[number])
-            missing.remove(number)
-            while following < len(groups) and following not in missing:
-                yield parts.pop(following)
+            bar.initial += done  # the time left is estimated from this run alone
+        bar.update(done)
+        n_left = sum(kept is None or kept.last < group[-1].number for kept, group in zip(saved, groups, strict=True))
+        workers = [bench, *(_copy_for_thread(bench) for _ in range(1, count_workers(bench.task.subject, n_left)))]
+        work = map_on_cores(
+            lambda own, i: complete_group(own, groups[i], saved[i], folder, bar.update), workers, range(len(groups))
+        )
+        ready, following = dict[int, Part](), 0
+        for number, part in work:
+            ready[number] = part
+            while following in ready:
+                yield ready.pop(following)
                 following += 1
-        yield from (parts[number] for number in range(following, len(groups)))
     return_freed_memory()
-
-
-def _read_saved(bench: Bench, group: Sequence[Item], folder: Folder | None) -> Kept | None:
-    """Return the longest part of a group that an earlier run saved."""
-    saved = None if folder is None else folder.longest_part(group[0].number, group[-1].number)
-    if saved is not None:
-        expected = {item.number: (item.row, bench.names_for(item)) for item in group}
-        saved.check_complete(expected, may_skip=bench.protocol.min_probability > 0)
-    return saved
 
 
 def _copy_for_thread(bench: Bench) -> Bench:
     return replace(bench, task=task_for(copy_twin(bench.task.subject)))
 
 
-def _groups(items: Sequence[Item]) -> Iterator[list[Item]]:
+def read_saved(bench: Bench, group: Sequence[Item], folder: Folder) -> Kept | None:
+    """Return what is saved of a group: all of it, or its first inputs if the sample was smaller."""
+    saved = folder.longest_part(group[0].number, group[-1].number)
+    if saved is not None:
+        expected = {item.number: (item.row, bench.names_for(item)) for item in group}
+        saved.check_complete(expected, may_skip=bench.protocol.min_probability > 0)
+    return saved
+
+
+def complete_group(
+    bench: Bench,
+    group: Sequence[Item],
+    saved: Kept | None,
+    folder: Folder | None,
+    count: Callable[[], object] = lambda: None,
+) -> Part:
+    """Measure what is not saved of a group, and save it. `count` is called after each input."""
+    first, last = group[0].number, group[-1].number
+    if saved is not None and saved.last == last:
+        return saved.part
+    done = 0 if saved is None else saved.last + 1 - first
+    part = measure(bench, group[done:], count)
+    part = part if saved is None else saved.part + part
+    if folder is not None:
+        folder.save_part(first, last, part)
+    return part
+
+
+def split_groups(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Split the inputs in order, so that the groups of a larger sample start with those of a smaller one."""
     group: list[Item] = []
     for item in items:

@@ -1,22 +1,22 @@
 """The folder of a benchmark: its specification, the finished parts, and finally table, curves, figures and report."""
 
-import hashlib
-import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from whichtoken.atomic_write import clear_abandoned, open_whole, write_whole
+from whichtoken.atomic_write import open_whole, write_whole
 from whichtoken.bench.results import COVERAGE, FIX, InputResult, MethodResult, Part, read_part
 from whichtoken.boundary import while_reading
 from whichtoken.decode import decode, read_json
 from whichtoken.errors import BadArtifact, NotFinite, UsageError
+from whichtoken.jobs.parts import Claim, PartFiles, check_hash, hash_content, seal, unseal
+from whichtoken.jobs.parts import read_spec as read_job_spec
 from whichtoken.render.bench_table import markdown
 from whichtoken.tables import SCHEMA, BenchTable, check_table
 
+PARTS = "parts"
 SPEC, TABLE, RESULTS, REPORT, MARKDOWN = "spec.json", "table.json", "results.parquet", "report.html", "table.md"
 
 
@@ -63,48 +63,24 @@ class Folder:
 
         `size`: entries that may differ, because finished parts stay valid.
         """
-        requested = json.loads(json.dumps({"schema": SCHEMA, **spec}))
-        where = self.path / SPEC
-        if where.exists():
-            stored = read_spec(where)
-            differing = [
-                k for k in sorted(requested.keys() | stored.keys() - size) if stored.get(k) != requested.get(k)
-            ]
-            if differing:
-                changes = "; ".join(f"{k} was {stored.get(k)!r:.60}, now {requested.get(k)!r:.60}" for k in differing)
-                raise UsageError(f"{self.path} holds another benchmark ({changes}); choose another folder")
-        elif self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"{self.path} is a file; give the name of a folder")
-        elif self.path.exists() and any(not path.name.startswith(".") for path in self.path.iterdir()):
-            raise UsageError(f"{self.path} holds other files; choose an empty or new folder")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(where, json.dumps({**requested, **size}, indent=1, ensure_ascii=False) + "\n")
-            (self.path / "parts").mkdir(exist_ok=True)
-            clear_abandoned(self.path / "parts")
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be created: {error.strerror or error}") from error
+        Claim(SPEC, SCHEMA, "benchmark", PARTS, spec, size).take(self.path)
+
+    @property
+    def _parts(self) -> PartFiles:
+        return PartFiles(self.path / PARTS, ".json", "a benchmark", FIX)
 
     def longest_part(self, first: int, last: int) -> Kept | None:
         """Return the longest saved part that starts at `first`; it may be shorter if the sample was smaller."""
-        ends = {end: path for path in self._part_paths() for start, end in [_part_range(path)] if start == first}
-        fitting = [end for end in ends if end <= last]
-        return Kept(ends[max(fitting)], max(fitting), _read_part(ends[max(fitting)])) if fitting else None
+        found = self._parts.longest(first, last)
+        return None if found is None else Kept(found[1], found[0], _read_part(found[1]))
 
     def save_part(self, first: int, last: int, part: Part) -> None:
         """Save a part with a hash of its content, which is checked when the run is resumed."""
-        content = asdict(part)
         try:
-            text = json.dumps({"sha256": _hash(content), **content}, ensure_ascii=False, allow_nan=False)
+            text = seal(asdict(part))
         except ValueError as error:
             raise NotFinite(f"a result of inputs {first} to {last} is NaN or infinite") from error
-        write_whole(self._part_path(first, last), text)
-
-    def _part_path(self, first: int, last: int) -> Path:
-        return self.path / "parts" / f"{first:06d}-{last:06d}.json"
-
-    def _part_paths(self) -> list[Path]:
-        return sorted(path for path in (self.path / "parts").glob("*.json") if not path.name.startswith("."))
+        write_whole(self._parts.path(first, last), text)
 
     def finish(self, table: BenchTable, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write all results; `rows` go into `results.parquet`."""
@@ -194,38 +170,16 @@ def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         parquet.write_table(pa.Table.from_pylist(list(rows)), file, compression="zstd")
 
 
-def _part_range(path: Path) -> tuple[int, int]:
-    """Return the first and last number in the name of a part."""
-    name = re.fullmatch(r"([0-9]{6,12})-([0-9]{6,12})\.json", path.name)
-    first, last = map(int, name.groups()) if name else (1, 0)
-    if last < first:
-        raise BadArtifact(f"{path} is not a part of a benchmark: parts are named like 000000-000015.json; {FIX}")
-    return first, last
-
-
 def _read_part(path: Path) -> Part:
     """Return a part whose content has the hash that it was saved with."""
-    stored = read_json(path)
-    claimed = stored.pop("sha256", None) if isinstance(stored, dict) else None
+    stored, claimed = unseal(read_json(path))
     part = read_part(stored, path)
-    if claimed is None:
-        fix = f"delete the folder {path.parent} and run again"
-        raise BadArtifact(f"{path} has no sha256: an older version wrote it, or it was changed; {fix}")
-    if claimed != _hash(stored):
-        raise BadArtifact(f"{path} was changed after it was saved: its content does not match its sha256; {FIX}")
+    check_hash(path, claimed, hash_content(stored), FIX)
     return part
 
 
-def _hash(content: Mapping[str, Any]) -> str:
-    """Return a hash of plain data, independent of the layout of its JSON; ValueError if a number is not finite."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
 def read_spec(path: Path) -> dict[str, Any]:
-    spec = read_json(path)
-    if not isinstance(spec, dict) or spec.get("schema") != SCHEMA:
-        raise BadArtifact(f"{path} is not a benchmark specification of schema {SCHEMA}")
-    return spec
+    return read_job_spec(path, "benchmark", SCHEMA)
 
 
 def table_json(table: BenchTable) -> str:

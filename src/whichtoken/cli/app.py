@@ -7,6 +7,8 @@ import typer
 import whichtoken
 from whichtoken.cli.bench import bench
 from whichtoken.cli.compare import compare
+from whichtoken.cli.corpus import corpus_app
+from whichtoken.cli.corpus_bench import corpus_bench
 from whichtoken.cli.explain import explain
 from whichtoken.cli.heads import heads_app
 from whichtoken.cli.methods import methods
@@ -39,6 +41,12 @@ COMMANDS = (
 )
 for _command, _help, _note in COMMANDS:
     app.command(help=_help, epilog=f"{_note}{DEBUG}")(_command)
+corpus_app.command(
+    "bench",
+    help="Measure faithfulness on many files, with several workers. Writes the folder that bench writes.",
+    epilog=f"If interrupted, run the same command again to resume. {DEBUG}",
+)(corpus_bench)
+app.add_typer(corpus_app, name="corpus", help="Explain and measure whole corpora, and summarise what they say.")
 app.add_typer(references_app, name="references", help="Build or show references for Contrast-CAT.")
 app.add_typer(heads_app, name="heads", help="Build or show the head mask for Mask-LRP.")
 

@@ -19,7 +19,8 @@ INTERRUPTED, TERMINATED = 130, 143  # as shells report them
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run and exit: 0 success, 1 failure, 2 wrong call or input, 3 unsupported model, 130 interrupted, 143 terminated.
+    """Run and exit: 0 success, 1 failure, 2 wrong call or input, 3 unsupported model, 4 unfinished corpus job,
+    130 interrupted, 143 terminated.
 
     SIGTERM ends a command as Ctrl-C does: finished results are kept, and temporary files are removed.
     """

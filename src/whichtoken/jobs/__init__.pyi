@@ -1,0 +1,12 @@
+from whichtoken.jobs._corpus import ExplainOptions as ExplainOptions
+from whichtoken.jobs._corpus import explain_corpus as explain_corpus
+from whichtoken.jobs.explaining import ModelChoice as ModelChoice
+from whichtoken.jobs.files import CorpusFiles as CorpusFiles
+from whichtoken.jobs.manifest import CorpusManifest as CorpusManifest
+from whichtoken.jobs.manifest import read_manifest as read_manifest
+from whichtoken.jobs.measuring import bench_corpus as bench_corpus
+from whichtoken.jobs.plan import ClusterPlan as ClusterPlan
+from whichtoken.jobs.plan import simulate as simulate
+from whichtoken.jobs.summary import summarise_corpus as summarise_corpus
+from whichtoken.jobs.work import Engine as Engine
+from whichtoken.summaries import CorpusSummary as CorpusSummary

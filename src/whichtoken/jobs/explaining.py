@@ -1,0 +1,136 @@
+"""Explain one part of a corpus: a pure function of its block of rows, written as one shard."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whichtoken._explain import explain_each
+from whichtoken.core.trace import Method
+from whichtoken.data.sources import BadRow
+from whichtoken.errors import LibraryMismatch, WhichTokenError
+from whichtoken.jobs.files import BlockRow, block_files, parse_block, read_block_table
+from whichtoken.jobs.shards import FailedRow, ShardStamp, describe_result, make_table, shard_files, write_shard
+from whichtoken.jobs.work import DoPart, Range, Receipt
+from whichtoken.models import LongTexts, Subject, load
+from whichtoken.records import Attribution, Reading
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model each worker loads, and how; the arguments of `wt.load`."""
+
+    name: str | None = None
+    revision: str | None = None
+    dtype: str = "float32"
+    device: str | None = None
+    references: str | None = None  # a folder that every worker can read
+    heads: str | None = None
+    trust_remote_code: bool = False
+    reading: Reading | None = None
+    batch_size: int | None = None
+
+    def open(self) -> Subject:
+        return load(
+            self.name,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=self.device,
+            references=self.references,
+            heads=self.heads,
+            trust_remote_code=self.trust_remote_code,
+            reading=self.reading,
+            batch_size=self.batch_size,
+        )
+
+    def make_absolute(self) -> "ModelChoice":
+        """Return the choice with absolute paths, for workers that run in another folder."""
+        name, references, heads = (
+            str(Path(value).expanduser().absolute())
+            if value is not None and Path(value).expanduser().exists()
+            else value
+            for value in (self.name, self.references, self.heads)
+        )
+        return replace(self, name=name, references=references, heads=heads)
+
+    def open_alone(self, revision: str) -> Subject:
+        """Load the model in a worker; LibraryMismatch if it is not the one that the job was planned with."""
+        if self.device in (None, "cpu"):
+            torch.set_num_threads(1)  # so that a part does not depend on the number of CPUs
+        subject = self.open()
+        if subject.fingerprint() != revision:
+            raise LibraryMismatch(
+                f"{subject.title} has changed since the job was planned, or workers find another model under this "
+                "name; put it back, or start the job again in another folder"
+            )
+        return subject
+
+
+@dataclass(frozen=True)
+class ExplainWork:
+    """How a corpus is explained."""
+
+    model: ModelChoice
+    revision: str
+    methods: Mapping[str, Method]
+    folder: str  # of the job, which every worker can read and write
+    hashes: Mapping[Range, str]  # of the blocks
+    stamp: ShardStamp
+    target: Any = None
+    long: LongTexts | None = None
+    label_is_given: bool = False
+
+    def read(self, first: int, last: int) -> Any:
+        return read_block_table(block_files(Path(self.folder)).path(first, last))
+
+    def open(self) -> DoPart:
+        return partial(self.explain_part, self.model.open_alone(self.revision))
+
+    def explain_part(self, subject: Subject, table: Any, part: Range) -> Receipt:
+        """Explain the rows of a block and write their shard."""
+        path = shard_files(Path(self.folder)).path(*part)
+        block = parse_block(table, self.hashes[part], block_files(Path(self.folder)).path(*part))
+        failures = [fail(row, row.problem) for row in block if row.problem is not None]
+        by_row = {row.row: row for row in block}
+
+        def skip(example: Any, error: WhichTokenError) -> None:
+            failures.append(fail(by_row[example.row], BadRow(example.row, example.where, error).reason))
+
+        usable = [row for row in block if row.problem is None]
+        # By length, so that batches have little padding.
+        usable.sort(key=lambda row: (sum(map(len, row.texts)), row.row))
+        results = explain_each(
+            subject,
+            [row.example(self.label_is_given) for row in usable],
+            list(self.methods.values()),
+            self.target,
+            self.long,
+            on_bad_input=skip,
+        )
+        tokens: dict[int, int] = {}
+        table = make_table(self._describe(by_row, results, tokens), self.stamp.keep)
+        info = write_shard(path, table, failures, self.stamp, sum(tokens.values()))
+        return Receipt(*part, info.n_results, len(info.failures), info.n_tokens)
+
+    def _describe(
+        self, by_row: Mapping[int, BlockRow], results: Iterable[Mapping[str, Attribution]], tokens: dict[int, int]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a shard; `tokens` gets how many tokens of each row the model read."""
+        counts = Counter[int]()
+        for result in results:
+            first = next(iter(result.values()))
+            assert first.source is not None, "every example of a block has a row"
+            known = by_row[first.source.row or 0]
+            place = {"row": known.row, "file": known.file, "line": known.line, "id": known.id}
+            tokens[known.row] = len(first.tokens)
+            for key, record in result.items():
+                yield place | describe_result(record, counts[known.row], key, self.stamp)
+            counts[known.row] += 1
+
+
+def fail(row: BlockRow, reason: str | None) -> FailedRow:
+    return FailedRow(row.row, row.file, row.line, row.id, reason or "")

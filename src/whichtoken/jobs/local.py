@@ -1,0 +1,94 @@
+"""The local engine: a pool of worker processes on this machine, each with its own copy of the model.
+
+This module imports neither torch nor numpy, so that a new process can limit their threads before it loads them.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+
+from whichtoken.errors import ShardFailed
+from whichtoken.jobs.work import Engine, OnReceipt, Range, Receipt, Work, Worker
+
+AHEAD = 2  # parts per worker that wait in its queue
+
+_worker: Worker | None = None  # of this process
+
+
+def count_cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_locally(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: OnReceipt) -> None:
+    """Do the parts on worker processes. If one is killed, the pool is started again with the parts that are left."""
+    workers = min(engine.workers or count_cpus(), len(parts))
+    left, deaths = dict.fromkeys(parts), 0
+    while left:
+        before = len(left)
+        try:
+            _run_pool(work, workers, left, on_receipt)
+        except BrokenProcessPool as error:
+            deaths = 1 if len(left) < before else deaths + 1
+            if deaths > engine.retries:
+                raise ShardFailed(
+                    f"worker processes died {deaths} times in a row without finishing a part; is there enough memory? "
+                    "Finished parts are kept: run the same command again, with fewer workers or a smaller batch size"
+                ) from error
+            engine.say(f"a worker process died; {len(left):,} parts are left, started again")
+
+
+def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnReceipt) -> None:
+    """Do the parts that are left, removing each when it is finished."""
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, context, initializer=_open_work, initargs=(work,))
+    waiting = iter(list(left))
+    try:
+        running: dict[Future[Receipt], Range] = {}
+        while True:
+            for part in islice(waiting, AHEAD * workers - len(running)):
+                running[pool.submit(_do, *part)] = part
+            if not running:
+                break
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                receipt = future.result().check()
+                del left[running.pop(future)]
+                on_receipt(receipt)
+    except BaseException:  # Ctrl-C, too: the parts that workers are at would delay the end, and are done again
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _open_work(work: Work) -> None:
+    """Prepare a worker process: one thread, so that a part does not depend on the number of CPUs."""
+    global _worker  # noqa: PLW0603  # a process has one
+    for library in ("OMP", "MKL", "OPENBLAS"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job's process, which ends its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _worker = Worker(work)
+
+
+def _end_with_parent() -> None:
+    """End this process when the job's process was killed and could not end its workers."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _do(first: int, last: int) -> Receipt:
+    assert _worker is not None, "the initializer made it"
+    work = _worker.work
+    return _worker(lambda: work.read(first, last), (first, last))

@@ -1,0 +1,117 @@
+"""What goes wrong from outside: a full disk, a folder that may not be written, blocks that were changed."""
+
+import errno
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+from tests.tiny import CORPUS, model_of, wordpiece
+
+import whichtoken as wt
+from whichtoken.atomic_write import open_whole, writing
+from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.jobs import _corpus, shards
+from whichtoken.jobs.shards import read_info
+from whichtoken.jobs.work import Engine, OnReceipt, Range, Work, Worker
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    model_of("bert").float().save_pretrained(folder)
+    wordpiece().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    (tmp_path / "x.txt").write_text("\n".join(CORPUS * 2) + "\n")
+    return str(tmp_path / "x.txt")
+
+
+def run_here(engine: Engine, work: Work, parts: list[Range], on_receipt: OnReceipt) -> None:
+    worker = Worker(work)
+    for part in parts:
+        on_receipt(worker(lambda p=part: work.read(*p), part).check())  # type: ignore[misc]
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_corpus, "run_parts", run_here)
+
+
+def explain(data: str, out: Path, model: str) -> wt.jobs.CorpusManifest:
+    return wt.jobs.explain_corpus(data, out, model, "attcat", wt.jobs.ExplainOptions(rows_per_part=4))
+
+
+def test_a_full_disk_ends_the_job_and_keeps_what_is_finished(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    @contextmanager
+    def fill_up(path: Path) -> Iterator[IO[bytes]]:
+        with open_whole(path) as file:
+            if path.name == "000008-000011.parquet":
+                file.write(b"PAR1")
+                with writing(path):
+                    raise OSError(errno.ENOSPC, "No space left on device")
+            yield file
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "open_whole", fill_up)
+        message = r"000008-000011\.parquet cannot be written: No space left on device$"
+        with pytest.raises(UsageError, match=message):
+            explain(data, out, model)
+    finished = {path.name: read_info(path).sha256 for path in sorted((out / "shards").iterdir())}
+    assert list(finished) == ["000000-000003.parquet", "000004-000007.parquet"]
+    assert not (out / "manifest.json").exists()
+    manifest = explain(data, out, model)
+    assert dict(manifest.shards[:2]) == finished
+    assert manifest.n_explained == 12
+
+
+def test_blocks_that_were_changed_are_not_explained(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change_first(engine: Engine, work: Work, parts: list[Range], on_receipt: OnReceipt) -> None:
+        blocks = sorted((tmp_path / "out" / ".blocks").glob("*.parquet"))
+        shutil.copy(blocks[1], blocks[0])
+        run_here(engine, work, parts, on_receipt)
+
+    monkeypatch.setattr(_corpus, "run_parts", change_first)
+    with pytest.raises(BadArtifact, match="does not hold the rows that were written there"):
+        explain(data, tmp_path / "out", model)
+
+
+@pytest.mark.slow
+def test_a_small_disk(data: str, model: str, tmp_path: Path) -> None:
+    """A disk of 64 kB, mounted in a namespace of its own: first too small for the shards, then large enough."""
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("this user cannot mount a disk")
+    Path(data).write_text("\n".join(CORPUS * 20) + "\n")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    explain_command = (
+        f"{sys.executable} -m whichtoken corpus explain --data {data} --model {model} --method attcat "
+        f"--rows-per-part 8 --workers 1 --out {disk}/out"
+    )
+    script = f"""
+    mount -t tmpfs -o size=64k tmpfs {disk} || exit 77
+    {explain_command}; echo "code $?"; ls {disk}/out/shards | wc -l
+    mount -o remount,size=4m {disk}
+    {explain_command}; echo "code $?"; ls {disk}/out/shards | wc -l
+    """
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("this user cannot mount a disk")
+    first, kept, second, n_shards = done.stdout.split("\n")[:4]
+    assert first in ("code 2", "code 1"), done.stderr
+    assert "cannot be written: No space left on device" in done.stderr
+    assert int(kept) < 15
+    assert (second, n_shards) == ("code 0", "15"), done.stderr
