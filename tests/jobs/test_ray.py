@@ -16,8 +16,8 @@ from whichtoken.jobs.ray import _count_workers, describe_starvation
 from whichtoken.jobs.shards import read_shard
 from whichtoken.jobs.work import Engine
 
-N_ROWS = 40
-LIMIT = 300  # seconds that a job may take
+N_ROWS = 24
+LIMIT = 900  # seconds that a job may take, on a busy machine
 
 
 def test_workers_leave_a_cpu_for_reading_tasks() -> None:

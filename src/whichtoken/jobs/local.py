@@ -5,6 +5,7 @@ This module imports neither torch nor numpy, so that a new process can limit the
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnR
     """Do the parts that are left, removing each when it is finished."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, context, initializer=_open_work, initargs=(work,))
+    pool = ProcessPoolExecutor(workers, context, initializer=_open_work, initargs=(pickle.dumps(work),))
     waiting = iter(list(left))
     try:
         running: dict[Future[Receipt], Range] = {}
@@ -69,15 +70,18 @@ def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnR
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _open_work(work: Work) -> None:
-    """Prepare a worker process: one thread, so that a part does not depend on the number of CPUs."""
+def _open_work(packed: bytes) -> None:
+    """Prepare a worker process: one thread, so that a part does not depend on the number of CPUs.
+
+    `packed`: the work, pickled by the job's process, so that reading it, which loads torch, comes last.
+    """
     global _worker  # noqa: PLW0603  # a process has one
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job's process, which ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _worker = Worker(work)
+    _worker = Worker(pickle.loads(packed))
 
 
 def _end_with_parent() -> None:

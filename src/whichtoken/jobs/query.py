@@ -1,6 +1,7 @@
 """Questions about the shards of a corpus, answered by DuckDB, which reads them in a stream. Only this file imports it.
 
-A word counts once per text, with the mean of its scores there, so that intervals are over independent texts.
+A word counts once per text, with the mean of its scores there, so that intervals are over independent texts. Their
+width is that of one text more, in which the word has no effect: a few texts that happen to agree prove little.
 """
 
 import glob
@@ -40,7 +41,7 @@ FROM occurrences GROUP BY ALL
 WORDS = """
 CREATE OR REPLACE TEMP TABLE {name}_words AS
 SELECT label, word, count(*) AS n_texts, avg(score) AS score, avg(share) AS share,
-       coalesce(stddev_samp(share), 0) / sqrt(count(*)) * {student} AS error,
+       sqrt(greatest(sum(share ^ 2) - sum(share) ^ 2 / (count(*) + 1), 0)) / count(*) * {student} AS error,
        avg(starts::INT) AS at_start, avg(ends::INT) AS at_end, avg(capitalised::INT) AS capitalised,
        (sum(count(*)) OVER (PARTITION BY word) - count(*))::BIGINT AS n_other
 FROM {name}_per_text GROUP BY label, word QUALIFY n_texts >= {least}
