@@ -1,4 +1,4 @@
-"""Bayesian regression of a model's answers on the units that were removed; numpy only, one input at a time.
+"""Bayesian regression of a model's answers on the units that were removed, one input at a time.
 
 Model: y = D w + noise. D says which units each question removed, y how far the output dropped; w are the effects of the
 units. Prior: w ~ N(0, t² C), C = S + k² m m', with m a single-pass map: effects scatter around a multiple of the map,
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import erf, sqrt
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
@@ -148,14 +149,20 @@ def _decompose(
     along = design @ prior
     features = np.concatenate([design, lean * along[:, None]], 1) if lean else design
     if len(features) <= features.shape[1]:
-        values, vectors = np.linalg.eigh(features @ features.T)
+        values, vectors = _eigenvectors(features @ features.T)
     else:
-        values, right = np.linalg.eigh(features.T @ features)
+        values, right = _eigenvectors(features.T @ features)
         vectors = features @ right / np.sqrt(values.clip(min=np.finfo(float).tiny))
     real = values > 1e-10 * max(values.max(), 1.0)
     values, vectors = values[real], vectors[:, real]
     gain = (design.T + lean**2 * np.outer(prior, along)) @ vectors
     return _Basis(lean, shape, prior, design, vectors, values, gain * shape[:, None])
+
+
+def _eigenvectors(matrix: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
+    """Return eigenvalues and eigenvectors, by torch: numpy would divide even such small work among all cores."""
+    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
+    return values.numpy(), vectors.numpy()
 
 
 def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> list[tuple[float, Component]]:
