@@ -147,7 +147,7 @@ CHOSEN = (
     Chosen("models/block_hooks.py", "return units - zero", "return units",
         "methods/test_relevance_formulas.py::test_alti", "the output bias counts for every dimension of every head"),
     # Relevance
-    Chosen("lrp/rules.py", "* 2 if ctx.together else shares", "* 2 if not ctx.together else shares",
+    Chosen("lrp/rules.py", "weight)) if together else None", "weight)) if not together else None",
         "lrp/test_rules.py::test_linear", "the rule that conserves doubles, and the other way round"),
     Chosen("lrp/rules.py", "return torch.where(b == 0, 0, a / shifted)", "return a / shifted", "lrp/test_rules.py",
         "relevance explodes where a sum is exactly 0"),

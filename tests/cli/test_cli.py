@@ -905,15 +905,15 @@ def test_ctrl_c_before_the_first_result_leaves_an_older_file(tmp_path: Path) -> 
 def test_an_error_late_in_a_job_keeps_the_finished_rows(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = ["very slow film"] * 200 + ["\u200b"]  # the tokenizer finds nothing in the last
+    rows = ["very slow film"] * 600 + ["\u200b"]  # the tokenizer finds nothing in the last
     (tmp_path / "many.txt").write_text("\n".join(rows), encoding="utf-8")
     out = tmp_path / "done.jsonl"
     words = ["--file", str(tmp_path / "many.txt"), "--model", model, "--method", "attcat", "--out", str(out)]
     code, _, err = run(capsys, "explain", *words)
     assert code == 2
-    assert "many.txt, row 201: the tokenizer finds no token" in err
-    assert "128 of 201 explained" in err
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 128
+    assert "many.txt, row 601: the tokenizer finds no token" in err
+    assert "512 of 601 explained" in err
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 512
 
 
 def test_saved_texts_may_hold_other_line_ends(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
