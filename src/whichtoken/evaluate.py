@@ -4,8 +4,8 @@ Also the bounds of the AOPC over all removal orders. The code is the same for ev
 """
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from time import perf_counter
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation, Remainders
 from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.errors import BadSetting, UsageError
@@ -26,6 +27,7 @@ from whichtoken.results import Results, flatten
 from whichtoken.tasks import Opened, Task, Unit, task_for
 
 Patterns = NDArray[np.bool_]  # pattern x element: True where kept
+INPUTS_AT_ONCE = 16  # inputs whose shortened versions fill batches together
 TOLERANCE = 0.02  # a larger change in the probability of the whole input means that another input was explained;
 # for predicted values, whose scale is unknown, as a share of the value or of its changes
 
@@ -63,14 +65,37 @@ def degrade(
     curves: dict[int, Curve] = {}
     by_input = sorted(range(len(records)), key=lambda i: _window_key(records[i]))
     groups = [list(places) for _, places in groupby(by_input, key=lambda i: _window_key(records[i]))]
-    for places in tqdm(groups, desc="evaluating", unit=f" {task.unit}s", disable=None, delay=1, leave=False):
-        same_input = [records[i] for i in places]
-        item = None if items is None else items[places[0]]
-        opened = open_input(task, same_input, LogitCache(task.subject), item)
-        curves.update(zip(places, degrade_input(opened, same_input, [plan], {plan: how})[0], strict=True))
-        bound_freed_memory()
+    with tqdm(total=len(groups), desc="evaluating", unit=f" {task.unit}s", disable=None, delay=1, leave=False) as bar:
+        for first in range(0, len(groups), INPUTS_AT_ONCE):
+            chunk, cache = groups[first : first + INPUTS_AT_ONCE], LogitCache(task.subject)
+            opened = [
+                open_input(task, [records[i] for i in places], cache, None if items is None else items[places[0]])
+                for places in chunk
+            ]
+            of_chunk = [[records[i] for i in places] for places in chunk]
+            for places, made in zip(chunk, _degrade_together(cache, opened, of_chunk, plan, how), strict=True):
+                curves.update(zip(places, made, strict=True))
+                bar.update()
+            bound_freed_memory()
     return_freed_memory()
     return [curves[i] for i in range(len(records))]
+
+
+def _degrade_together(
+    cache: LogitCache,
+    opened: Sequence["OpenInput"],
+    attributions: Sequence[Sequence[Attribution]],
+    plan: Plan,
+    how: Perturbation,
+) -> Iterator[list[Curve]]:
+    """Yield the curves of each input; what is evaluated for all of them goes through the model in the same batches."""
+    start = perf_counter()
+    pairs = [(source, one) for source, own in zip(opened, attributions, strict=True) for one in own]
+    cache.fill([source.request(_removal_patterns(source, one, plan)[1], how) for source, one in pairs])
+    shared = (perf_counter() - start) / len(pairs)
+    for source, own in zip(opened, attributions, strict=True):
+        (curves,) = degrade_input(source, own, [plan], {plan: how})
+        yield [replace(curve, seconds=curve.seconds + shared) for curve in curves]
 
 
 def _input_key(record: Attribution) -> tuple[str, ...]:
@@ -105,13 +130,17 @@ class OpenInput:
 
     def keep(self, patterns: Patterns, how: Perturbation) -> list[float]:
         """Return the probability, or value, that remains under each pattern of kept elements."""
+        outputs: list[float] = self.cache.probability(*self.request(patterns, how)).tolist()
+        return outputs
+
+    def request(self, patterns: Patterns, how: Perturbation) -> tuple[Remainders, Objective]:
+        """Return what the cache is asked for: what remains under each pattern, and the objective to read from it."""
         rows = Remainders([self.opened.row] * len(patterns), list(patterns), how)
         index = torch.zeros(len(patterns), dtype=torch.long, device=self.cache.subject.device)
         objective = self.opened.objective.rows(index)
         if how.shortens:
             objective = objective.after_removal(torch.from_numpy(patterns).to(index.device))
-        outputs: list[float] = self.cache.probability(rows, objective).tolist()
-        return outputs
+        return rows, objective
 
 
 def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCache, item: Any = None) -> OpenInput:

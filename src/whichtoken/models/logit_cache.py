@@ -1,6 +1,6 @@
 """Logit cache: what objectives read from the logits of a sequence; each sequence is evaluated once."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -49,34 +49,66 @@ class LogitCache:
         return objective.log_odds(torch.stack(self.read(rows, objective)))
 
     def read(self, rows: Rows, objective: Objective) -> list[Tensor]:
-        """Return what the objective reads from each row; half precision is widened, as too coarse for differences.
+        """Return what the objective reads from each row; half precision is widened, as too coarse for differences."""
+        self.tally.asked += len(rows)
+        (keys,) = self.fill([(rows, objective)])
+        return [self._known[key] for key in keys]
+
+    def fill(self, requests: Sequence[tuple[Rows, Objective]]) -> list[list[Hashable]]:
+        """Evaluate rows of several inputs in the same batches, and return the key of each row of each request.
 
         Each row is read once for its key and, if it has to be evaluated, once for its batch; none is kept.
         """
-        keys, lengths = list[Hashable](), list[int]()
-        for i in range(len(rows)):
-            row = self._row(rows, i)
-            keys.append((row.key, objective.cache_key(i)))
-            lengths.append(len(row))
-        first: dict[Hashable, int] = {}
-        for i, key in enumerate(keys):
-            first.setdefault(key, i)
-        new = [i for key, i in first.items() if key not in self._known]
-        self.tally.asked += len(rows)
+        keys: list[list[Hashable]] = []
+        new: dict[Hashable, _NewRow] = {}
+        for number, (rows, objective) in enumerate(requests):
+            keys.append([])
+            for place in range(len(rows)):
+                row = self._row(rows, place)
+                keys[-1].append(key := (row.key, objective.cache_key(place)))
+                if key not in self._known:
+                    image = None if row.image is None else tuple(row.image.pixels.shape)
+                    new.setdefault(key, _NewRow(number, place, len(row), image))
         self.tally.evaluated += len(new)
-        for group in batches([lengths[i] for i in new], self.subject.fits):
-            indices = [new[i] for i in group]
-            logits = self.subject.logits(self.subject.batch([self._row(rows, i) for i in indices]))
-            if not logits.isfinite().all():
-                raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with parts removed")
-            of_group = objective.rows(torch.tensor(indices, device=logits.device))
-            read = of_group.read(_widen(logits))
-            self._known.update((keys[i], of_row) for i, of_row in zip(indices, read, strict=True))
-        return [self._known[key] for key in keys]
+        for same_size in _group_by_size(new):
+            for group in batches([new[key].length for key in same_size], self.subject.fits):
+                self._evaluate([same_size[i] for i in group], new, requests)
+        return keys
+
+    def _evaluate(
+        self, keys: Sequence[Hashable], new: "Mapping[Hashable, _NewRow]", requests: Sequence[tuple[Rows, Objective]]
+    ) -> None:
+        rows = [self._row(requests[new[key].request][0], new[key].place) for key in keys]
+        logits = self.subject.logits(self.subject.batch(rows))
+        if not logits.isfinite().all():
+            raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with parts removed")
+        for request in dict.fromkeys(new[key].request for key in keys):
+            members = [i for i, key in enumerate(keys) if new[key].request == request]
+            places = torch.tensor([new[keys[i]].place for i in members], device=logits.device)
+            read = requests[request][1].rows(places).read(_widen(logits[members]))
+            self._known.update((keys[i], of_row) for i, of_row in zip(members, read, strict=True))
 
     def _row(self, rows: Rows, place: int) -> Row:
         row = rows[place]
         return row if len(row) else self.subject.empty_row
+
+
+@dataclass(frozen=True)
+class _NewRow:
+    """A row that is not known: of which request, at which place, how long, and the size of its image, if it has one."""
+
+    request: int
+    place: int
+    length: int
+    image: tuple[int, ...] | None
+
+
+def _group_by_size(new: Mapping[Hashable, _NewRow]) -> list[list[Hashable]]:
+    """Group images of the same size, which can be stacked; texts form one group, because they are padded."""
+    sizes: dict[tuple[int, ...] | None, list[Hashable]] = {}
+    for key, row in new.items():
+        sizes.setdefault(row.image, []).append(key)
+    return list(sizes.values())
 
 
 def _wide(device: torch.device) -> torch.dtype:
