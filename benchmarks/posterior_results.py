@@ -26,10 +26,20 @@ COMMANDS = {
     "sst2-500": "compare data/sst2/dev.tsv --texts {n} --name sst2-500 --many",
     "12-layers": "compare data/sst2/dev.tsv --texts {n} --name 12-layers --model models/bert_12x384_sst2 "
     "--references refs12",
-    "roberta": "compare data/sst2/dev.tsv --texts {n} --name roberta --model roberta_sst2",
+    "roberta": "compare data/sst2/dev.tsv --texts {n} --name roberta --model roberta_sst2 --references refs-roberta",
     "imdb": "compare data/imdb/test.tsv --texts {n} --name imdb --references refs-imdb --max-tokens 192 "
     "--min-tokens 96",
     "settings": "ablate data/sst2/train.tsv --texts {n}",
+}
+PREPARE = {  # the commands that make the model and the references of a run
+    "roberta": (
+        "python training/default_model.py --data data/sst2 --body models/roberta_6x384 --epochs 1 --out roberta_sst2",
+        "whichtoken references build data/sst2/train.tsv --model roberta_sst2 --out refs-roberta -o scan=3000",
+    ),
+    "12-layers": (
+        "whichtoken references build data/sst2/train.tsv --model models/bert_12x384_sst2 --out refs12 -o scan=2000",
+    ),
+    "imdb": ("whichtoken references build data/imdb/train.tsv --out refs-imdb -o scan=600",),
 }
 REPORTS = {"posterior_calibration": "Can the intervals be trusted?", "posterior_overhead": "What does the search cost?"}
 COLUMNS = {
@@ -73,6 +83,7 @@ def _comparison(name: str) -> Iterator[str]:
     table = wt.bench.read_table(RUNS / f"posterior-{name}")
     facts, (scores, evaluations) = dict(table.facts), read(f"posterior-{name}")
     yield f"### {HEADINGS[name]}\n"
+    yield from (f"`{prepare}`\n" for prepare in PREPARE.get(name, ()))
     yield command(name, scores)
     yield f"{facts['texts']}; {facts['lengths']}. {facts['evaluations']}.\n"
     order = sorted(scores, key=lambda method: -scores[method]["delete", "morf"].mean())
