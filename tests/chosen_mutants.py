@@ -123,7 +123,7 @@ CHOSEN = (
     Chosen("models/quantised.py", "for before, _ in node.next_functions)", "for before, _ in node.next_functions[:1])",
         "models/test_quantised.py::test_an_operation_without_a_derivative_is_noticed_when_it_runs",
         "an operation without a derivative is overlooked behind a residual"),
-    Chosen("models/logit_cache.py", "(row.key, objective.cache_key(i))", "(row.key, None)",
+    Chosen("models/logit_cache.py", "(row.key, objective.cache_key(place))", "(row.key, None)",
         "models/test_logit_cache.py tasks/test_one_way.py::test_bench_of_questions_measures_the_same_curves",
         "two answers to one question share a cache entry"),
     Chosen("models/subject.py", "batch.mask if pad is None else batch.ids != pad", "batch.mask",
