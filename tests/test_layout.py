@@ -35,7 +35,7 @@ LEVELS = [
     {"render", "core"},
     {"metrics", "results"},
     {"core/registry"},
-    {"core/ops", "references/contrast", "catalogue"},
+    {"core/ops", "references/contrast", "references/racing", "catalogue"},
     {"references/refinement"},
     {"methods", "models"},
     {"tasks"},

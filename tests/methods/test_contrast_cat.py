@@ -498,6 +498,8 @@ def test_layers_that_were_not_stored_are_named_with_the_command_that_stores_them
         ({"depth": 1.5}, "of type int, or None"),
         ({"threshold": math.inf}, "finite"),
         ({"threshold": math.nan}, "finite"),
+        ({"budget": 1}, "at least 2"),
+        ({"budget": "all"}, "of type int, or None"),
     ],
     ids=str,
 )
@@ -553,3 +555,25 @@ def test_long_texts_in_windows_keep_the_details_of_each() -> None:
 def test_the_last_output_alone_says_nothing_but_of_the_token_read() -> None:
     with pytest.raises(BadSetting, match="2 or more with layers='outputs'"):
         wt.method("contrast-cat", layers="outputs", depth=1)
+
+
+@pytest.mark.parametrize("name", ["contrast-cat", "refined-noise"])
+def test_a_budget_limits_evaluations_and_a_large_one_changes_nothing(name: str) -> None:
+    subject, texts = subject_for(), [TEXT, "It is slow.", "A man was very touching, but nobody did it."]
+    exact, large, small = wt.method(name), wt.method(name, budget=10**4), wt.method(name, budget=12)
+    for result in wt.explain(subject, texts, [exact, large, small]):
+        assert result[exact.label].scores == result[large.label].scores
+        assert result[exact.label].details == result[large.label].details
+        assert result[small.label].details["evaluations"] <= 12 <= result[exact.label].details["evaluations"]
+    for preset in ("repo", "paper"):
+        assert wt.method(name, preset).settings["budget"] is None
+
+
+def test_a_race_does_not_depend_on_the_batch() -> None:
+    subject, method = subject_for(), wt.method("contrast-cat", budget=12)
+    texts = [TEXT, "It is slow.", "A man was very touching, but nobody did it."]
+    for text, together in zip(texts, wt.explain(subject, texts, [method]), strict=True):
+        alone = wt.explain(subject, [text], [method])[0][method.label]
+        assert alone.details["survivors"] == together[method.label].details["survivors"]
+        assert alone.details["evaluations"] == together[method.label].details["evaluations"]
+        assert alone.scores == pytest.approx(together[method.label].scores, rel=1e-9, abs=1e-12)

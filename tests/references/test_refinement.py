@@ -1,8 +1,9 @@
 """Refinement on a glass-box probe: each word has a known effect, so every drop can be worked out by hand."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,6 +12,7 @@ from tests.probes import SilentProbe
 from torch import Tensor
 
 from whichtoken.core.trace import Trace
+from whichtoken.references.racing import ROUNDS, fill_outputs, learn_outputs, propose_sets, start_race
 from whichtoken.references.refinement import Maps, Refinement, combine
 
 HOW = Refinement(steps="each", steps_of="content", threshold="mean+std", keep_last_token=False, fallback="all")
@@ -187,3 +189,126 @@ def test_texts_with_fewer_maps_are_not_touched_by_the_padding(maps: list[list[in
     torch.testing.assert_close(alone.scores, together.scores)
     for key, value in alone.details[0].items():
         assert together.details[0][key] == pytest.approx(value)
+
+
+@dataclass
+class Counting(Additive):
+    """Words interact: a pair of neighbours counts only if both are deleted. Counts what is evaluated of each text."""
+
+    evaluated: dict[int, set[tuple[bool, ...]]] = field(default_factory=dict)
+    calls: int = 0
+
+    def keep(self, patterns: Tensor) -> Tensor:
+        gone = ~(patterns | self.special[:, None])
+        self.calls += 1
+        for number, row in enumerate(patterns.tolist()):
+            self.evaluated.setdefault(number, set()).update(map(tuple, row))
+        pairs = (gone[:, :, 1:] & gone[:, :, :-1]) * self.worth[:, None, 1:]
+        return torch.sigmoid(2 - 3 * (gone * self.worth[:, None]).sum(-1) - 4 * pairs.sum(-1))
+
+
+def race(budget: int | None, lengths: list[int], seed: int = 0, steps: Any = 9) -> tuple[Any, Counting]:
+    """Maps of texts of these lengths, padded to the longest; a text has the same maps in every batch."""
+    source = [torch.Generator().manual_seed(seed + 1000 * length) for length in lengths]
+    longest, worth = max(lengths), torch.zeros(len(lengths), max(lengths), dtype=torch.float64)
+    values = torch.zeros(len(lengths), 30, longest, dtype=torch.float64)
+    for row, (length, generator) in enumerate(zip(lengths, source, strict=True)):
+        worth[row, :length] = torch.rand(length, generator=generator, dtype=torch.float64) / 3
+        noise = torch.randn(30, length, generator=generator, dtype=torch.float64)
+        values[row, :, :length] = worth[row, :length] + 0.1 * noise
+    trace = trace_of([], lengths)
+    probe = Counting(worth, trace.special)
+    how = Refinement(steps, "content", "mean+std", False, "best", budget)
+    return combine(Maps(values, torch.ones(values.shape[:2]).bool(), False), trace, probe, how), probe
+
+
+@pytest.mark.parametrize("budget", [2, 3, 10, 40])
+def test_no_text_takes_more_evaluations_than_the_budget(budget: int) -> None:
+    found, probe = race(budget, [6, 14, 20])
+    for row in range(3):
+        assert len(probe.evaluated[row]) == found.details[row]["evaluations"] <= budget
+    assert max(map(len, probe.evaluated.values())) == budget
+    assert probe.calls <= 4  # the texts of a batch are evaluated together
+
+
+@pytest.mark.parametrize("steps", [9, "each", (0.1, 0.5)])
+def test_with_a_budget_for_everything_a_race_is_exact(steps: Any) -> None:
+    exact, race_all = race(None, [5, 12], steps=steps)[0], race(10**4, [5, 12], steps=steps)[0]
+    assert exact.scores.tolist() == race_all.scores.tolist()
+    assert exact.shares.tolist() == race_all.shares.tolist()
+    assert exact.details == race_all.details
+
+
+@pytest.mark.parametrize("steps", [9, "each"])
+def test_a_race_depends_neither_on_the_batch_nor_on_padding(steps: Any) -> None:
+    together = race(25, [5, 20, 13], steps=steps)[0]
+    for row, length in enumerate([5, 20, 13]):
+        alone = race(25, [length], steps=steps)[0]
+        for name in ("survivors", "fallback", "evaluations"):
+            assert alone.details[0][name] == together.details[row][name]
+        assert alone.details[0]["drops"] == pytest.approx(together.details[row]["drops"], rel=1e-12)
+        assert alone.scores[0].tolist() == together.scores[row, :length].tolist()
+
+
+def test_a_race_finds_maps_almost_as_good_as_the_best_with_a_third_of_the_evaluations() -> None:
+    lost, worst, used, needed = 0.0, 0.0, 0, 0
+    for seed in range(6):
+        exact, raced = race(None, [20], seed)[0], race(65, [20], seed)[0]
+        drops = torch.tensor(exact.details[0]["drops"], dtype=torch.float64)
+        lost += float(drops @ exact.shares[0] - drops @ raced.shares[0]) / 6
+        worst += float(drops @ exact.shares[0] - drops.mean()) / 6
+        used += raced.details[0]["evaluations"]
+        needed += exact.details[0]["evaluations"]
+        off = torch.tensor(raced.details[0]["drops"], dtype=torch.float64) - drops
+        assert off.abs().mean() < 0.8 * drops.std()
+    assert used < needed / 3
+    assert lost < 0.2 * worst  # of what the refinement gains over all maps
+
+
+def test_a_race_evaluates_most_of_the_maps_that_delete_best() -> None:
+    worth = np.random.default_rng(0).random(20)
+    maps = worth + 0.3 * np.random.default_rng(1).normal(size=(30, 20))
+    ranks = np.argsort(np.argsort(-maps, axis=1), axis=1)
+    deleted = ranks[:, None] < np.arange(2, 20, 2)[:, None]
+    running = start_race(deleted, maps, 0.0, 60)
+    for turn in range(len(ROUNDS)):
+        chosen = propose_sets(running, turn)
+        running = learn_outputs(running, chosen, -(running.sets[chosen] @ worth))
+    share = running.known[running.places].mean(1)
+    best = np.argsort(-(deleted @ worth).mean(1))
+    assert running.known.sum() == 60
+    assert share[best[:6]].mean() > 0.8
+    assert share[best[-6:]].mean() < 0.4
+    assert np.abs(fill_outputs(running) + deleted @ worth).max() < 0.2 * worth.sum()
+
+
+def test_maps_that_are_padding_take_no_part_in_a_race() -> None:
+    worth = torch.rand(1, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 3
+    values = worth[:, None] + 0.1 * torch.randn(1, 10, 12, generator=torch.Generator().manual_seed(1)).double()
+    trace, how = trace_of([], [12]), Refinement(9, "content", "mean+std", False, "best", 20)
+    padded = torch.cat([values, torch.full((1, 3, 12), 99.0, dtype=torch.float64)], 1)
+    one, two = (
+        combine(Maps(maps, torch.arange(maps.shape[1])[None] < 10, False), trace, Counting(worth, trace.special), how)
+        for maps in (values, padded)
+    )
+    assert one.details == two.details
+    assert one.scores.tolist() == two.scores.tolist()
+    assert two.shares[0, 10:].tolist() == [0, 0, 0]
+
+
+def test_predicted_values_can_race() -> None:
+    """They have no log-odds."""
+
+    class Values(Counting):
+        def keep(self, patterns: Tensor) -> Tensor:
+            return 100 * super().keep(patterns) - 300
+
+    worth = torch.rand(1, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 3
+    values = worth[:, None] + 0.1 * torch.randn(1, 30, 12, generator=torch.Generator().manual_seed(1)).double()
+    trace = trace_of([], [12])
+    drops = []
+    for budget in (None, 60):
+        how = Refinement(9, "content", "mean+std", False, "best", budget)
+        maps = Maps(values, torch.ones(1, 30).bool(), False)
+        drops.append(torch.tensor(combine(maps, trace, Values(worth, trace.special), how).details[0]["drops"]))
+    assert torch.corrcoef(torch.stack(drops))[0, 1] > 0.6

@@ -25,7 +25,15 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 from whichtoken.errors import BadSetting
 from whichtoken.references.contrast import Align, Selection, no_overlaps, overlaps
 from whichtoken.references.library import ReferenceLibrary
-from whichtoken.references.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
+from whichtoken.references.refinement import (
+    BUDGET_ALLOWED,
+    STEPS_ALLOWED,
+    THRESHOLD_ALLOWED,
+    Maps,
+    Refinement,
+    Steps,
+    combine,
+)
 
 
 @register(
@@ -59,6 +67,7 @@ class ContrastCAT(Method):
     threshold: float | str = field(default="mean+std", metadata=THRESHOLD_ALLOWED)
     keep_last_token: bool = False
     fallback: Literal["best", "all"] = "best"
+    budget: int | None = field(default=None, metadata=BUDGET_ALLOWED)
 
     def __post_init__(self) -> None:
         if self.layers == "outputs" and self.depth == 1:
@@ -81,7 +90,9 @@ class ContrastCAT(Method):
         else:
             selection = Selection(self.n, self.align, chosen)
             contrast = overlaps(weights, trace, probe.references(self.references), selection)
-        refinement = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
+        refinement = Refinement(
+            self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback, self.budget
+        )
         own = layer_dot(weights, features)
         maps = Maps(own.sum(1)[:, None, :] - contrast.layers.sum(2), contrast.real, self.scale_maps)
         combined = combine(maps, trace, probe, refinement if self.tuned_on_deletion else None)

@@ -17,7 +17,15 @@ from whichtoken.core.ops import attended_gradient, layer_dot, seed_rows
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.methods.contrast_cat import ContrastCAT
-from whichtoken.references.refinement import STEPS_ALLOWED, THRESHOLD_ALLOWED, Maps, Refinement, Steps, combine
+from whichtoken.references.refinement import (
+    BUDGET_ALLOWED,
+    STEPS_ALLOWED,
+    THRESHOLD_ALLOWED,
+    Maps,
+    Refinement,
+    Steps,
+    combine,
+)
 
 
 @register("refined-noise", paper="control for Han et al., UAI 2025", presets=ContrastCAT.presets)
@@ -35,6 +43,7 @@ class RefinedNoise(Method):
     threshold: float | str = field(default="mean+std", metadata=THRESHOLD_ALLOWED)
     keep_last_token: bool = False
     fallback: Literal["best", "all"] = "best"
+    budget: int | None = field(default=None, metadata=BUDGET_ALLOWED)
 
     @property
     def needs(self) -> Needs:
@@ -46,7 +55,9 @@ class RefinedNoise(Method):
         attcat = layer_dot(attended_gradient(trace.value(Site.ATTENTION), grads, trace.lengths), features).sum(1)
         values = attcat[:, None, :] + self._noise(attcat, trace)
         all_real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
-        refinement = Refinement(self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback)
+        refinement = Refinement(
+            self.steps, self.steps_of, self.threshold, self.keep_last_token, self.fallback, self.budget
+        )
         combined = combine(Maps(values, all_real, self.scale_maps), trace, probe, refinement)
         scores = combined.scores.masked_fill(trace.special, 0) if self.zero_special else combined.scores
         return Scores(scores, combined.details)

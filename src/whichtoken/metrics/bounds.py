@@ -130,7 +130,11 @@ class Guess:
         first, second, drops = self.known.swapped(removed)
         values[first, second] = of_drops(drops)
         drop = self.known.drop(removed)
-        own = of_scaled(self.surrogate.predict(removed, optimism)) if drop is None else of_drops(np.array(drop))
+        own = (
+            of_drops(np.array([drop]))
+            if drop is not None
+            else of_scaled(self.surrogate.predict(removed[None], optimism))
+        )
         return self.sign * np.where(removed[:, None] & ~removed, values - own, 0)
 
 

@@ -2,7 +2,7 @@
 
 A Gaussian process (Rasmussen and Williams, 2006, chapters 2 and 5) with the kernel exp(-sum of r_i over the units i in
 which two sets differ): interactions of all orders are possible, those of few units most of all. The rates r_i are all
-the same or grow with the effect of the unit in a linear fit, whichever explains the answers better.
+the same or grow with the effects of the units, whichever explains the answers better.
 """
 
 from dataclasses import dataclass
@@ -55,12 +55,12 @@ class Surrogate:
     spread: float  # standard deviation of the prior
     log_evidence: float
 
-    def predict(self, removed: Bool[np.ndarray, " unit"], optimism: float) -> Float[np.ndarray, ""]:
-        near = self.kernel.between(removed[None], self.sets)[0]
-        return self._add_optimism(np.asarray(self.mean + near @ self.weights), near.max(), optimism)
+    def predict(self, sets: Bool[np.ndarray, "n unit"], optimism: float) -> Float[np.ndarray, " n"]:
+        near = self.kernel.between(sets, self.sets)
+        return self._add_optimism(self.mean + near @ self.weights, near.max(1), optimism)
 
     def predict_swaps(self, removed: Bool[np.ndarray, " unit"], optimism: float) -> Float[np.ndarray, "first second"]:
-        """Return the same for the set with one of its units (first) replaced by one of the others (second).
+        """Return the same for a set with one of its units (first) replaced by one of the others (second).
 
         A swap multiplies the kernel by a factor for each of the two units, so that no exponential is computed.
         """
@@ -72,11 +72,11 @@ class Surrogate:
         return self._add_optimism(mean, nearest, optimism)
 
     def _add_optimism(
-        self, mean: Float[np.ndarray, "..."], nearest: Float[np.ndarray, "..."] | float, optimism: float
+        self, mean: Float[np.ndarray, "..."], nearest: Float[np.ndarray, "..."], optimism: float
     ) -> Float[np.ndarray, "..."]:
         """Add so many standard deviations, of which the nearest answer alone gives an upper limit."""
-        spread: Float[np.ndarray, "..."] = self.spread * np.sqrt(np.maximum(1 - np.square(nearest), 0))
-        return mean + optimism * spread
+        optimistic: Float[np.ndarray, "..."] = mean + optimism * self.spread * np.sqrt((1 - nearest**2).clip(min=0))
+        return optimistic
 
 
 def fit_surrogate(
@@ -92,9 +92,16 @@ def fit_surrogate(
     return Surrogate(kernel, sets, mean, weights, np.sqrt(variance), float(evidence))
 
 
-def choose_kernel(sets: Bool[np.ndarray, "answer unit"], scaled: Float[np.ndarray, " answer"]) -> Kernel:
-    """Return the kernel under which the answers are most probable."""
-    n, effects = sets.shape[1], np.abs(_fit_line(sets, scaled))
+def choose_kernel(
+    sets: Bool[np.ndarray, "answer unit"],
+    scaled: Float[np.ndarray, " answer"],
+    sizes: Float[np.ndarray, " unit"] | None = None,
+) -> Kernel:
+    """Return the kernel under which the answers are most probable.
+
+    `sizes`: how large the effects of the units may be, relative to each other; None: as in a linear fit.
+    """
+    n, effects = sets.shape[1], np.abs(_fit_line(sets, scaled)) if sizes is None else sizes
     shapes = [np.ones(n)]
     if effects.any():
         shapes += [(base + effects / effects.mean()) / (base + 1) for base in BASES]

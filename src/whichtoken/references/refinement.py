@@ -1,22 +1,26 @@
 """Refinement: average those of several maps of a text that have the best deletion curves.
 
 Each map ranks the tokens; the highest-ranked are deleted in steps; the mean drop in probability is the map's score, and
-the maps that reach a threshold are averaged. A method that does this is tuned on the deletion curve.
+the maps that reach a threshold are averaged. A method that does this is tuned on the deletion curve. With a budget,
+only some of the deletions are evaluated (`racing`), and the drops and the threshold are estimates.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from whichtoken.core.ops import minmax_maps
 from whichtoken.core.trace import Probe, Trace
+from whichtoken.references.racing import ROUNDS, fill_outputs, learn_outputs, propose_sets, start_race
 
 Steps = int | Literal["each"] | tuple[float, ...]
 STEPS_ALLOWED = {"least": 1, "shares": True}  # metadata of the methods' settings
+BUDGET_ALLOWED = {"least": 2}
 THRESHOLD_ALLOWED = {"form": r"mean\+std|top-[1-9]\d*", "forms": "'mean+std', 'top-k'"}
 
 
@@ -29,6 +33,7 @@ class Refinement:
     threshold: float | str
     keep_last_token: bool
     fallback: Literal["best", "all"]  # which maps are used if none reaches the threshold
+    budget: int | None = None  # evaluations of each text; None: all
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,11 @@ def _select_survivors(
     deleted = (ranks[:, :, None, :] < counts[:, None, :, None]) & real[:, :, None, None]
     everything = torch.ones_like(deleted[:, :1, 0])
     patterns = torch.cat([everything, ~deleted.flatten(1, 2)], 1)
-    p, counted = probe.keep(patterns).to(torch.float64), counts > 0
+    if how.budget is None:
+        p, asked = probe.keep(patterns), patterns
+    else:
+        p, asked = _race(maps, deleted, real, trace, probe, how.budget)
+    p, counted = p.to(torch.float64), counts > 0
     lost = (p[:, :1] - p[:, 1:]).view(deleted.shape[:3]) * counted[:, None]
     drops = lost.sum(-1) / counted.sum(-1, keepdim=True).clamp(min=1)
     threshold = _threshold(drops, real, how.threshold)
@@ -80,7 +89,7 @@ def _select_survivors(
     fell_back = ~reached.any(-1)
     best = drops.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
     fallback = real & (drops >= best - slack) if how.fallback == "best" else real
-    evaluations = probe.distinct(patterns).tolist()
+    evaluations = probe.distinct(asked).tolist()
     details = tuple(
         {
             "drops": drops[row][real[row]].tolist(),
@@ -92,6 +101,45 @@ def _select_survivors(
         for row in range(len(maps))
     )
     return torch.where(fell_back[:, None], fallback, reached), details
+
+
+def _race(
+    maps: Float[Tensor, "batch map token"],
+    deleted: Bool[Tensor, "batch map step token"],
+    real: Bool[Tensor, "batch map"],
+    trace: Trace,
+    probe: Probe,
+    budget: int,
+) -> tuple[Float[Tensor, "batch n"], Bool[Tensor, "batch asked token"]]:
+    """Return the outputs of the whole text and of each map and step, some of them predicted, and what was evaluated.
+
+    Each round evaluates all texts of the batch together.
+    """
+    content = (trace.mask & ~trace.special).cpu().numpy()
+    everything = torch.ones_like(deleted[:, :1, 0])
+    whole, asked = probe.keep(everything), [everything]
+    races = []
+    for row, free in enumerate(content):
+        values = maps[row, real[row]].to(torch.float64).cpu().numpy()[:, free]
+        sets = deleted[row, real[row]].cpu().numpy()[:, :, free]
+        races.append(start_race(sets, values, float(whole[row, 0]), budget))
+    for turn in range(len(ROUNDS)):
+        chosen = [propose_sets(race, turn) for race in races]
+        kept = np.ones((len(races), max(map(len, chosen)), content.shape[1]), dtype=bool)
+        for pattern, race, numbers, free in zip(kept, races, chosen, content, strict=True):
+            if len(numbers):  # texts with fewer questions repeat their last one, which costs nothing
+                pattern[:, free] = ~race.sets[np.pad(numbers, (0, len(pattern) - len(numbers)), mode="edge")]
+        if kept.shape[1]:
+            asked.append(torch.from_numpy(kept).to(deleted.device))
+            outputs = probe.keep(asked[-1]).to(torch.float64).cpu().numpy()
+            races = [
+                learn_outputs(race, numbers, of_row[: len(numbers)])
+                for race, numbers, of_row in zip(races, chosen, outputs, strict=True)
+            ]
+    filled = whole.to(torch.float64)[:, :, None].expand(-1, real.shape[1], deleted.shape[2]).clone()
+    for row, race in enumerate(races):
+        filled[row, real[row]] = torch.from_numpy(fill_outputs(race)).to(filled)
+    return torch.cat([whole.to(filled), filled.flatten(1)], 1), torch.cat(asked, 1)
 
 
 def _ranks(
