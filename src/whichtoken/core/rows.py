@@ -30,6 +30,7 @@ class Row:
     types: tuple[int, ...]
     special: tuple[bool, ...]
     image: Image | None = None
+    tail: int = 0  # tokens at the end that form an answer: logits are read at the positions before them, nowhere else
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +23,9 @@ from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readou
 from whichtoken.models.attention import use_attention
 from whichtoken.models.cancelling import check_cancelled
 from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings, unwrap
-from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
+from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize, tokenize_prompt
 from whichtoken.models.fingerprint import fingerprint
+from whichtoken.models.generating import read_places
 from whichtoken.models.kinds import check_kind
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.twin import make_twin
@@ -62,6 +63,11 @@ class Subject:
         check_eval(self.model)
         if self.origin is not None:
             return  # the other checks were made for the original subject
+        if self.head.generates and not self.architecture.causal:
+            raise UnsupportedModel(
+                f"{self.title} is a language model ({type(self.model).__name__}) of an encoder; supported are "
+                "decoders, such as gpt2 and llama"
+            )
         check_batch_size(self.batch_size)
         check_values(self.model)
         self._check_reading()
@@ -167,6 +173,17 @@ class Subject:
     @property
     def labels(self) -> tuple[str, ...]:
         return self.head.labels(self.model.config)
+
+    @property
+    def n_logits(self) -> int:
+        """How many logits the model returns at a position: the size of the vocabulary, or the number of labels."""
+        return int(self.model.config.vocab_size) if self.head.generates else len(self.labels)
+
+    def encode_prompt(self, text: str, is_rendered: bool, number: int) -> Document:
+        """Tokenize a prompt, or (`is_rendered`) messages that a chat template has turned into a text."""
+        document = tokenize_prompt(self.tokenizer, text, is_rendered, number)
+        check_fit(self.model, self.tokenizer, [document], number)
+        return document
 
     def with_twin(self) -> "Subject":
         """Return this subject on a twin of the model, which passes may modify; a twin is returned as it is."""
@@ -295,7 +312,8 @@ class Subject:
     def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
         """Return the logits, batch first; whether gradients are computed is up to the caller."""
         check_cancelled()
-        output = self.model(**self._inputs(batch), return_dict=True)
+        with nullcontext() if batch.read is None else read_places(self.model, batch.read):
+            output = self.model(**self._inputs(batch), return_dict=True)
         return self.head.read(self.model, output, batch.mask)
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
