@@ -23,6 +23,7 @@ from whichtoken.models import (
     capture,
     copy_twin,
     count_workers,
+    halve_if_needed,
     map_on_cores,
 )
 from whichtoken.references._build import library_of_texts
@@ -102,7 +103,9 @@ def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int
     workers = [job, *(job.copy_for_thread() for _ in range(1, job.count_workers(len(groups))))]
     scored: dict[int, ScoredPiece] = {}
     waiting = Counter(piece.index for piece in pieces)
-    work = map_on_cores(lambda own, places: score_batch(own, [pieces[i] for i in places]), workers, groups)
+    work = map_on_cores(
+        lambda own, places: halve_if_needed(partial(score_batch, own), [pieces[i] for i in places]), workers, groups
+    )
     for number, of_group in work:
         places = groups[number]
         scored.update(zip(places, of_group, strict=True))

@@ -45,6 +45,13 @@ class Batch:
     pixels: Float[Tensor, "batch channel row column"] | None = None
     grid: tuple[int, int] | None = None  # rows and columns of patches, the last tokens of an image
 
+    def between(self, first: int, end: int) -> "Batch":
+        """Return the rows from `first` up to, but not including, `end`."""
+        if (first, end) == (0, len(self.ids)):
+            return self
+        ids, mask, types, special = (x[first:end] for x in (self.ids, self.mask, self.types, self.special))
+        return Batch(ids, mask, types, special, None if self.pixels is None else self.pixels[first:end], self.grid)
+
     def repeat(self, n: int) -> "Batch":
         """Repeat all rows n times, one batch after another."""
         ids, mask, types, special = (x.repeat(n, 1) for x in (self.ids, self.mask, self.types, self.special))

@@ -26,6 +26,7 @@ from whichtoken.models.checks import check_fit, check_values, check_vocabulary, 
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
 from whichtoken.models.fingerprint import fingerprint
 from whichtoken.models.kinds import check_kind
+from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.twin import make_twin
 from whichtoken.records import Reading
@@ -315,12 +316,18 @@ class Subject:
     ) -> Float[Tensor, "batch *label"]:
         """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
         twin = self.with_twin()
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            use_attention(twin.model, "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention)
-            if embeddings is not None:
-                stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: embeddings))
-            return twin.forward(batch)
+        use_attention(twin.model, "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention)
+
+        def run(rows: Sequence[int]) -> list[Tensor]:
+            with ExitStack() as stack:
+                stack.enter_context(torch.no_grad())
+                if embeddings is not None:
+                    of_rows = embeddings[rows[0] : rows[-1] + 1]
+                    stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: of_rows))
+                return [twin.forward(batch.between(rows[0], rows[-1] + 1))]
+
+        parts = halve_if_needed(run, range(len(batch.ids)))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @property
     def own_attention(self) -> str:
