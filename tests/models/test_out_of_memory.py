@@ -10,6 +10,7 @@ from tests.tiny import WORDS, with_references
 from torch import Tensor, nn
 
 import whichtoken as wt
+from whichtoken.core.trace import Method
 from whichtoken.models.out_of_memory import halve_if_needed, is_out_of_memory
 
 SubjectOf = Callable[..., wt.Subject]
@@ -34,7 +35,13 @@ def refusing(model: nn.Module, most: int) -> Iterator[list[int]]:
 
 def test_scores_and_curves_are_those_of_whole_batches(subject_of: SubjectOf) -> None:
     subject = with_references(subject_of("bert"), [" ".join(text.split()[::-1]) for text in TEXTS])
-    methods = ["attcat", "transatt", "integrated-gradients", "contrast-cat", wt.method("posterior", budget=16)]
+    methods: list[str | Method] = [
+        "attcat",
+        "transatt",
+        "integrated-gradients",
+        "contrast-cat",
+        wt.method("posterior", budget=16),
+    ]
     expected = wt.explain(subject, TEXTS, methods)
     curves = wt.degrade(subject, expected)
     with refusing(subject.model, 3) as sizes:

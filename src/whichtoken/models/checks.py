@@ -82,3 +82,15 @@ def check_fit(model: Any, tokenizer: Any, documents: Sequence[Document], first: 
             if i >= count:
                 found = f"token {token!r} has id {i}, but the model has embeddings for {count} tokens"
                 raise BadInput(f": {found}; {FITTING}", index=index)
+
+
+def check_batch_size(size: Any) -> None:
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise BadSetting("batch_size", size, "a whole number, at least 1; leave it out for the fastest")
+
+
+def check_eval(model: nn.Module) -> None:
+    training = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
+    if training is not None:
+        problem = f"the model is in training mode (module {training}), so its output is random"
+        raise UsageError(f"{problem}; call model.eval()")

@@ -220,3 +220,21 @@ def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterato
         group.append(index)
     if group:
         yield group
+
+
+def even_batches(lengths: Sequence[int], at_once: int, fits: Callable[[int, int], bool]) -> Iterator[list[int]]:
+    """Yield indices in groups of about the same number of tokens, at most about `at_once`, for rows whose padding costs
+    nothing. Rows of similar length are still together, because attention pads them: at most to twice their tokens.
+    """
+    total, group, n_tokens = sum(lengths), list[int](), 0
+    share = total / max(1, -(-total // at_once))
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        longest, rows = lengths[index], len(group) + 1
+        is_full = n_tokens + longest / 2 > share or not fits(rows, longest)
+        if group and (is_full or rows * longest > 2 * (n_tokens + longest)):
+            yield group
+            group, n_tokens = [], 0
+        group.append(index)
+        n_tokens += longest
+    if group:
+        yield group

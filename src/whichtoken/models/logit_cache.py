@@ -9,7 +9,6 @@ from torch import Tensor
 from whichtoken.core.objectives import Objective
 from whichtoken.core.rows import Row, Rows
 from whichtoken.errors import NotFinite
-from whichtoken.models.encoding import batches
 from whichtoken.models.subject import Subject
 
 
@@ -71,7 +70,7 @@ class LogitCache:
                     new.setdefault(key, _NewRow(number, place, len(row), image))
         self.tally.evaluated += len(new)
         for same_size in _group_by_size(new):
-            for group in batches([new[key].length for key in same_size], self.subject.fits):
+            for group in self.subject.batches([new[key].length for key in same_size]):
                 self._evaluate([same_size[i] for i in group], new, requests)
         return keys
 

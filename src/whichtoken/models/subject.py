@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,18 +22,29 @@ from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
 from whichtoken.models.cancelling import check_cancelled
-from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings, unwrap
-from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
+from whichtoken.models.checks import (
+    check_batch_size,
+    check_eval,
+    check_fit,
+    check_values,
+    check_vocabulary,
+    count_embeddings,
+    unwrap,
+)
+from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, batches, even_batches, pad_rows, tokenize
 from whichtoken.models.fingerprint import fingerprint
 from whichtoken.models.kinds import check_kind
 from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.twin import make_twin
+from whichtoken.models.unpadded import NAME as UNPADDED
+from whichtoken.models.unpadded import can_skip_padding, skip_padding
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
 TOKENS_PER_BATCH = 8192
+TOKENS_AT_ONCE = 2048  # without padding: more do not fit into the processor's caches, and are slower
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -212,7 +223,7 @@ class Subject:
         """Whether rows must not be padded: without a padding token transformers cannot find their last token, and
         quantised modules round differently if other rows are in the batch.
         """
-        padless = self.head.pools and self._readout_kind is Readout.LAST and self._pad_id is None
+        padless = self.head.pools and self.readout_kind is Readout.LAST and self._pad_id is None
         return padless or self.packed is not None
 
     def fits_rows(self, rows: int) -> bool:
@@ -278,17 +289,17 @@ class Subject:
     def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
         """Return the weights of the positions that a pooling head reads."""
         dtype = self.model.dtype
-        if self._readout_kind is Readout.MEAN:
+        if self.readout_kind is Readout.MEAN:
             return batch.mask.to(dtype) / batch.mask.sum(-1, keepdim=True)
-        if self._readout_kind is Readout.FIRST_TWO:
+        if self.readout_kind is Readout.FIRST_TWO:
             return nn.functional.pad(torch.full_like(batch.ids[:, :2], 0.5, dtype=dtype), (0, batch.ids.shape[1] - 2))
         position = torch.zeros(len(batch.ids), dtype=torch.long, device=self.device)
-        if self._readout_kind is Readout.LAST:
+        if self.readout_kind is Readout.LAST:
             pad = self._pad_id
             real = batch.mask if pad is None else batch.ids != pad  # by id, as the models do
             position = (torch.arange(batch.ids.shape[1], device=self.device) * real).argmax(-1)
         one_hot = nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
-        if self._readout_kind is Readout.FIRST_AND_PATCHES:
+        if self.readout_kind is Readout.FIRST_AND_PATCHES:
             patches = (~batch.special).to(dtype)
             return (one_hot + patches / patches.sum(-1, keepdim=True)) / 2
         return one_hot
@@ -311,20 +322,35 @@ class Subject:
         """Return whether a batch without gradients may be this large."""
         return rows * longest <= TOKENS_PER_BATCH and self.fits_rows(rows)
 
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield indices of rows of these lengths in groups that are evaluated fastest."""
+        if not self.with_twin().skips_padding:
+            return batches(lengths, self.fits)
+        return even_batches(lengths, TOKENS_AT_ONCE, self.fits)
+
+    @cached_property
+    def skips_padding(self) -> bool:
+        """Whether evaluations skip padding: on CPUs, where it costs time, and if no hook of the user would notice."""
+        return self.origin is not None and not self.batches_of_one and can_skip_padding(self)
+
     def logits(
         self, batch: Batch, embeddings: Float[Tensor, "batch token dim"] | None = None
     ) -> Float[Tensor, "batch *label"]:
         """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
         twin = self.with_twin()
-        use_attention(twin.model, "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention)
+        fused = "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention
+        use_attention(twin.model, UNPADDED if twin.skips_padding else fused)
 
         def run(rows: Sequence[int]) -> list[Tensor]:
+            part = batch.between(rows[0], rows[-1] + 1)
             with ExitStack() as stack:
                 stack.enter_context(torch.no_grad())
                 if embeddings is not None:
                     of_rows = embeddings[rows[0] : rows[-1] + 1]
                     stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: of_rows))
-                return [twin.forward(batch.between(rows[0], rows[-1] + 1))]
+                if twin.skips_padding:
+                    stack.enter_context(skip_padding(twin, part.mask))
+                return [twin.forward(part)]
 
         parts = halve_if_needed(run, range(len(batch.ids)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -335,7 +361,7 @@ class Subject:
         return str((self.model if self.origin is None else self.origin).config._attn_implementation)
 
     @cached_property
-    def _readout_kind(self) -> Readout:
+    def readout_kind(self) -> Readout:
         return self.architecture.readout(self.model)
 
     @property
@@ -364,18 +390,6 @@ class Subject:
     @cached_property
     def _takes_cache(self) -> bool:
         return "use_cache" in inspect.signature(self.model.forward).parameters
-
-
-def check_batch_size(size: Any) -> None:
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise BadSetting("batch_size", size, "a whole number, at least 1; leave it out for the fastest")
-
-
-def check_eval(model: nn.Module) -> None:
-    training = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
-    if training is not None:
-        problem = f"the model is in training mode (module {training}), so its output is random"
-        raise UsageError(f"{problem}; call model.eval()")
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:

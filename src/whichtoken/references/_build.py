@@ -241,7 +241,7 @@ def _rows(task: Task, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
 
 def _probabilities(task: Task, rows: Sequence[Row]) -> list[Tensor]:
     subject, probabilities = task.subject, dict[int, Tensor]()
-    for group in batches([len(row) for row in rows], subject.fits):
+    for group in subject.batches([len(row) for row in rows]):
         p = task.class_probabilities(subject.logits(subject.batch([rows[i] for i in group])))
         if not p.isfinite().all():
             raise NotFinite(f"{subject.title} returns NaN or infinite logits for a text of the corpus")
