@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +24,7 @@ from whichtoken.models import (
     capture_each,
     copy_twin,
     count_workers,
+    halve_if_needed,
     map_on_cores,
 )
 from whichtoken.references._build import library_of_texts
@@ -105,7 +107,9 @@ def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int
     scored: dict[int, ScoredPiece] = {}
     waiting = Counter(piece.index for piece in pieces)
     work = map_on_cores(
-        lambda own, numbers: score_batch(own, [[pieces[i] for i in stacks[number]] for number in numbers]),
+        lambda own, numbers: halve_if_needed(
+            partial(score_batch, own), [[pieces[i] for i in stacks[number]] for number in numbers]
+        ),
         workers,
         groups,
     )

@@ -1,7 +1,7 @@
 """Row: one sequence that a model reads; for an image, the tokens that represent it."""
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -47,3 +47,9 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: int, /) -> Row: ...
+
+
+def pair_sides(size: int | Sequence[int]) -> tuple[int, int]:
+    """Return rows and columns of pixels; a configuration holds one number if they are equal."""
+    rows, columns = (size, size) if isinstance(size, int) else size
+    return rows, columns

@@ -6,6 +6,7 @@ from whichtoken.models.freed_memory import bound_freed_memory, return_freed_memo
 from whichtoken.models.loading import load
 from whichtoken.models.logit_cache import EvaluationCount, LogitCache
 from whichtoken.models.opening import AnySubject, as_subject
+from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject
 from whichtoken.models.workers import copy_twin, count_workers, map_on_cores
@@ -26,6 +27,7 @@ __all__ = [
     "capture_each",
     "copy_twin",
     "count_workers",
+    "halve_if_needed",
     "load",
     "map_on_cores",
     "return_freed_memory",

@@ -49,6 +49,14 @@ class Batch:
     read: Int[Tensor, "batch place"] | None = None
     tail: Int[Tensor, " batch"] | None = None  # the number of tokens of each row's answer
 
+    def between(self, first: int, end: int) -> "Batch":
+        """Return the rows from `first` up to, but not including, `end`."""
+        if (first, end) == (0, len(self.ids)):
+            return self
+        ids, mask, types, special = (x[first:end] for x in (self.ids, self.mask, self.types, self.special))
+        pixels, read, tail = (None if x is None else x[first:end] for x in (self.pixels, self.read, self.tail))
+        return Batch(ids, mask, types, special, pixels, self.grid, read, tail)
+
     def repeat(self, n: int) -> "Batch":
         """Repeat all rows n times, one batch after another."""
         ids, mask, types, special = (x.repeat(n, 1) for x in (self.ids, self.mask, self.types, self.special))
@@ -250,5 +258,23 @@ def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterato
             yield group
             group = []
         group.append(index)
+    if group:
+        yield group
+
+
+def even_batches(lengths: Sequence[int], at_once: int, fits: Callable[[int, int], bool]) -> Iterator[list[int]]:
+    """Yield indices in groups of about the same number of tokens, at most about `at_once`, for rows whose padding costs
+    nothing. Rows of similar length are still together, because attention pads them: at most to twice their tokens.
+    """
+    total, group, n_tokens = sum(lengths), list[int](), 0
+    share = total / max(1, -(-total // at_once))
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        longest, rows = lengths[index], len(group) + 1
+        is_full = n_tokens + longest / 2 > share or not fits(rows, longest)
+        if group and (is_full or rows * longest > 2 * (n_tokens + longest)):
+            yield group
+            group, n_tokens = [], 0
+        group.append(index)
+        n_tokens += longest
     if group:
         yield group

@@ -9,7 +9,6 @@ from torch import Tensor
 from whichtoken.core.objectives import Objective
 from whichtoken.core.rows import Row, Rows
 from whichtoken.errors import NotFinite
-from whichtoken.models.encoding import batches
 from whichtoken.models.subject import Subject
 
 LOGITS_PER_BATCH = 2**25  # 128 MB in float32
@@ -74,7 +73,7 @@ class LogitCache:
         self.tally.evaluated += len(new)
         for same_size in _group_by_size(new):
             fits = self._fits(max(new[key].tail for key in same_size))
-            for group in batches([new[key].length for key in same_size], fits):
+            for group in self.subject.batches([new[key].length for key in same_size], fits):
                 self._evaluate([same_size[i] for i in group], new, requests)
         return keys
 

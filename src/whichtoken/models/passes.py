@@ -18,6 +18,7 @@ from whichtoken.models.attention import Tap, tap_attention, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
 from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
+from whichtoken.models.out_of_memory import is_out_of_memory
 from whichtoken.models.quantised import check_derivatives, watch_gradients
 from whichtoken.models.subject import Subject
 
@@ -272,6 +273,8 @@ def _gradients(target: Tensor, tensors: Tensors, rules: RuleSet | None, again: b
     try:
         grads = torch.autograd.grad(target.sum(), flat, retain_graph=again, allow_unused=rules is not None)
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise UnsupportedModel(f"the logits do not depend on what was captured: {error}") from error
     back = (torch.zeros_like(x) if grad is None else grad for x, grad in zip(flat, grads, strict=True))
     if rules is not None and rules.carries == "gradient":

@@ -24,7 +24,7 @@ from whichtoken.data.examples import ImageExample, TextExample, check_texts
 from whichtoken.data.prompts import Prompt
 from whichtoken.data.tagged import TaggedExample, find_words, read_tagged, word_spans
 from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.models import Document, LongTexts, Subject, batches, window_row
+from whichtoken.models import Document, LongTexts, Subject, window_row
 from whichtoken.records import Attribution, Prediction
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, TokenLabels, label_index
 from whichtoken.tasks import entities, texts
@@ -190,7 +190,7 @@ class TokenClassification(Task):
         places = [(number, k) for number, document in enumerate(documents) for k in range(len(document.windows))]
         rows = [window_row(documents[number], documents[number].windows[k]) for number, k in places]
         labels: dict[tuple[int, int], list[int]] = {}
-        for group in batches([len(row) for row in rows], subject.fits):
+        for group in subject.batches([len(row) for row in rows]):
             highest = subject.logits(subject.batch([rows[i] for i in group])).argmax(-1).tolist()
             labels.update((places[i], own) for i, own in zip(group, highest, strict=True))
         predicted = []
