@@ -20,7 +20,7 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
-from whichtoken.models.attention import use_attention
+from whichtoken.models.attention import fastest_attention, use_attention
 from whichtoken.models.cancelling import check_cancelled
 from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings, unwrap
 from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize, tokenize_prompt
@@ -335,10 +335,14 @@ class Subject:
         twin = self.with_twin()
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
-            use_attention(twin.model, "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention)
+            twin.use_fast_attention()
             if embeddings is not None:
                 stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: embeddings))
             return twin.forward(batch)
+
+    def use_fast_attention(self) -> None:
+        """Change the attention of a twin to the fastest that gives logits without gradients."""
+        use_attention(self.model, fastest_attention(self.model, self.architecture, self.own_attention))
 
     @property
     def own_attention(self) -> str:
