@@ -1,4 +1,4 @@
-"""AttnLRP and CP-LRP of language models against LXT, the authors' package; tests/golden/lxt/make.py wrote its numbers."""
+"""AttnLRP and CP-LRP of language models against LXT, whose numbers tests/golden/lxt/make.py wrote."""
 
 import json
 import os
