@@ -44,6 +44,7 @@ SMALL = {
     "posterior": {"budget": 8, "per_round": 4},
     "lime": {"budget": 12},
     "kernel-shap": {"budget": 12},
+    "context-cite": {"ablations": 12},
 }
 WRITTEN = [label for name in method_names() for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
 METHODS = {method.label: method for text in WRITTEN for method in [parse(text, **SMALL.get(text.split("@")[0], {}))]}
