@@ -24,7 +24,6 @@ from whichtoken.data.prompts import Prompt, as_prompt, is_chat, parse_prompt
 from whichtoken.data.sources import as_file
 from whichtoken.errors import BadInput, BadSetting, UsageError, name_type
 from whichtoken.models import LongTexts, Subject
-from whichtoken.models.attention import use_attention
 from whichtoken.models.generating import generate_ids
 from whichtoken.records import Attribution, Reading
 from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Predicted
@@ -133,7 +132,7 @@ class TextGeneration(Task):
             )
         self._check_length(document.n_tokens, how.tokens, number)
         twin = self.subject.with_twin()
-        use_attention(twin.model, twin.own_attention)
+        twin.use_fast_attention()
         ids = generate_ids(twin.model, document.tokens.ids, how, self._stop_tokens)
         return prompts.read_generated(self.subject.tokenizer, document.tokens, ids), len(ids)
 

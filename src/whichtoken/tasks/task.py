@@ -16,7 +16,7 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.registry import method
 from whichtoken.core.rows import Row
-from whichtoken.core.trace import Ask, Level, Method
+from whichtoken.core.trace import Ask, Level, Method, Site
 from whichtoken.data.examples import Columns, ImageExample, TextExample, as_rows, parse_mapping
 from whichtoken.data.prompts import Prompt
 from whichtoken.errors import (
@@ -260,8 +260,8 @@ class Task(Protocol):
 
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
-        reason = missing_gradient(self.subject, method) or missing_removal(self, method)
-        return reason or missing_library(self.subject, method)
+        reason = missing_gradient(self.subject, method) or missing_map(self.subject, method)
+        return reason or missing_removal(self, method) or missing_library(self.subject, method)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
         """Return a removal by name (None: the default). UnsupportedModel if it does not suit this model."""
@@ -325,6 +325,15 @@ def missing_gradient(subject: Subject, method: Method) -> Reason | None:
     if subject.packed is None or not (needs.grads or needs.relevance or Ask.PASSES in needs.asks):
         return None
     return Reason(f"{subject.packed} is quantised and passes no gradient on", FIX, error=UnsupportedModel)
+
+
+def missing_map(subject: Subject, method: Method) -> Reason | None:
+    """Return a reason if a method takes what attention adds to be a linear map of the values, and it is not."""
+    linear = {Site.PROJECTION, Site.ATTENDED, Site.NORM}
+    if not subject.architecture.branch_norm or not linear & method.needs.values:
+        return None
+    kind = subject.model.config.model_type
+    return Reason(f"{kind} normalises what attention adds, so heads have no shares of it", error=UnsupportedModel)
 
 
 def missing_removal(task: Task, method: Method) -> Reason | None:
