@@ -115,7 +115,7 @@ class Results:
     @classmethod
     def read(cls, path: str | Path) -> "Results":
         """Read what `to_json`, `to_jsonl` or `whichtoken explain --out` wrote (.json or .jsonl)."""
-        from whichtoken.render.rows import group_results
+        from whichtoken.render.groups import group_results
 
         return cls(tuple(group_results(read_results(Path(path).expanduser()))))
 

@@ -9,18 +9,11 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.records import Attribution
 from whichtoken.render import head_kinds
 from whichtoken.render.canvas import deliver, empty_figure, rgb_of
+from whichtoken.render.groups import Results, group_results
 from whichtoken.render.heat_maps import heat_map
 from whichtoken.render.image_figures import overlays_figure
 from whichtoken.render.palette import ink_on
-from whichtoken.render.rows import (
-    Level,
-    Look,
-    Results,
-    effects_of,
-    group_results,
-    layer_map,
-    panels,
-)
+from whichtoken.render.rows import Level, Look, effects_of, layer_map, panels
 from whichtoken.render.titles import name_of
 
 

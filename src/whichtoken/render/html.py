@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
+from whichtoken.render.groups import Results
 from whichtoken.render.numbers import format_value
 from whichtoken.render.palette import step_of
 from whichtoken.render.pictures import overlay_png, plain_png
-from whichtoken.render.rows import Level, Look, Results, effects_of, panels, uncertain_legend, visible
+from whichtoken.render.rows import Level, Look, effects_of, panels, uncertain_legend, visible
 from whichtoken.render.theme import page_colours, shade_rules
 from whichtoken.render.titles import about_of, title_of
 

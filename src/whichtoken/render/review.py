@@ -16,17 +16,16 @@ from typing import Any
 from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution
+from whichtoken.render.groups import Results, group_results
 from whichtoken.render.html import environment, page, read_template
 from whichtoken.render.numbers import format_remaining, format_share
 from whichtoken.render.rows import (
     Level,
     Look,
     Panel,
-    Results,
     ScoreRow,
     effects_of,
     format_output,
-    group_results,
     panels,
     uncertain_legend,
     visible,
