@@ -20,7 +20,7 @@ from whichtoken.answers import (
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution
 from whichtoken.render.numbers import format_share, format_value
-from whichtoken.render.tokens import ShownPiece, place_token
+from whichtoken.render.tokens import CONTINUED, ShownPiece, mark_spaces, place_token
 from whichtoken.targets import AnswerTokens, SourceLevel
 
 LONGEST_NAME = 44  # characters of a sentence in a list
@@ -107,6 +107,24 @@ def _token_pieces(record: Attribution, sources: Sequence[PromptSource], scores: 
         before, shown, end = place_token(record.texts[PROMPT], source.span, end, token)
         pieces.append(ShownPiece(before, shown, score, token=token, keeps_lines=True))
     return pieces
+
+
+def prompt_text(record: Attribution) -> str:
+    """Return the prompt from its first word to its last, without the chat template around them."""
+    spans = [span for sequence, span in zip(record.sequences, record.spans, strict=True) if sequence == PROMPT and span]
+    return record.texts[PROMPT][min(s for s, _ in spans) : max(e for _, e in spans)].strip() if spans else ""
+
+
+def place_parts(rows: Sequence[AnswerRow]) -> list[tuple[str, str]]:
+    """Return for each part of an answer the white space before it, and what is shown of it: white space as marks."""
+    placed, broken = [], False
+    for row in rows:
+        visible = row.text.strip()
+        lead = row.text[: row.text.index(visible)] if visible else ""
+        shown = visible or mark_spaces(row.text) or CONTINUED
+        placed.append(("\n" * broken + lead, shown))
+        broken = not visible and "\n" in row.text
+    return placed
 
 
 def shorten_name(text: str) -> str:

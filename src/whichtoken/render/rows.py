@@ -17,6 +17,8 @@ from whichtoken.render.answers import (
     fold_lines,
     format_chance,
     name_measure,
+    place_parts,
+    prompt_text,
     share_tables,
     source_pieces,
     with_row,
@@ -119,6 +121,7 @@ class LayerMap:
 class AnswerPart:
     """A sentence or token of a language model's answer, and what each method says about it."""
 
+    before: str  # white space
     text: str
     chance: str  # its probability, given all before it
     rows: tuple[ScoreRow, ...]
@@ -212,7 +215,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         (*notes_of(first), *dict.fromkeys(row.note for row in rows if row.note)),
         first.picture,
         first.value,
-        visible(first.picture.source if first.picture is not None else BETWEEN_TEXTS.join(first.texts)),
+        visible(first.picture.source if first.picture is not None else input_text(first)),
         describe_source(first),
         name_measure(first),
         "" if first.generated is None else visible_lines(first.texts[1].strip()),
@@ -229,7 +232,7 @@ def answer_parts(group: Mapping[str, Attribution], look: Look) -> list[AnswerPar
         return []
     return [
         AnswerPart(
-            visible_lines(row.text),
+            *map(visible_lines, shown),
             format_chance(row.log_probability),
             tuple(
                 _row(name, with_row(group[name], answer.rows[place]), look)
@@ -237,8 +240,13 @@ def answer_parts(group: Mapping[str, Attribution], look: Look) -> list[AnswerPar
                 if answer is not None
             ),
         )
-        for place, row in enumerate(first.rows)
+        for place, (row, shown) in enumerate(zip(first.rows, place_parts(first.rows), strict=True))
     ]
+
+
+def input_text(record: Attribution) -> str:
+    """Return the texts; of a prompt, what is not its chat template."""
+    return BETWEEN_TEXTS.join(record.texts) if record.generated is None else prompt_text(record)
 
 
 def describe_source(attribution: Attribution) -> str:

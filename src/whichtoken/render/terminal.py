@@ -114,7 +114,7 @@ def _answer_parts_view(panel: Panel) -> Table:
     """Return a line for each part of the answer: its probability, and the prompt's strongest parts for it."""
     head = ["part of the answer", "probability", *(row.name for row in panel.parts[0].rows)]
     lines = [
-        (Text(" ".join(part.text.split()) or part.text), Text(part.chance, justify="right"), *map(side_of, part.rows))
+        (Text(" ".join(part.text.split())), Text(part.chance, justify="right"), *map(side_of, part.rows))
         for part in panel.parts
     ]
     table = table_view(head, lines)

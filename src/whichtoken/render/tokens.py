@@ -81,9 +81,9 @@ def place_token(text: str, span: Span, end: int, token: str) -> tuple[str, str, 
         lead = own[: own.index(visible)]
         return gap + lead, visible, start + len(lead) + len(visible)
     if own and not visible:
-        return gap, _mark_spaces(own), stop
+        return gap, mark_spaces(own), stop
     if gap and gap.isspace() and (is_space or span[0] == span[1]):
-        return "", _mark_spaces(gap), start
+        return "", mark_spaces(gap), start
     if is_space:
         return gap, SPACE, start
     if span[0] < span[1]:
@@ -91,7 +91,7 @@ def place_token(text: str, span: Span, end: int, token: str) -> tuple[str, str, 
     return gap, token.removeprefix("##").strip(SPACE_MARKS) or CONTINUED, start
 
 
-def _mark_spaces(spaces: str) -> str:
+def mark_spaces(spaces: str) -> str:
     return "".join(BREAK if space in "\r\n" else SPACE for space in spaces)
 
 
