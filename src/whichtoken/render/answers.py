@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
+from typing import get_args
 
 from whichtoken.answers import (
     ANSWER,
@@ -14,19 +15,20 @@ from whichtoken.answers import (
     GeneratedAnswer,
     PromptSource,
     PromptTokens,
+    Segment,
     find_sources,
     share_segments,
 )
-from whichtoken.errors import UsageError
+from whichtoken.errors import BadSetting, UsageError
 from whichtoken.records import Attribution
-from whichtoken.render.numbers import format_share, format_value
+from whichtoken.render.numbers import format_share
 from whichtoken.render.tokens import CONTINUED, ShownPiece, mark_spaces, place_token
 from whichtoken.targets import AnswerTokens, SourceLevel
 
 LONGEST_NAME = 44  # characters of a sentence in a list
 MOST_COLUMNS = 6  # parts of the answer that have a column in a table of shares
 MOST_SENTENCES = 6  # listed without documents: the strongest
-LEAST_CHANCE = 0.0005  # smaller probabilities are shown as logarithms
+LEAST_CHANCE = 0.005  # smaller probabilities are shown as powers of e
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ShareLine:
 
     name: str
     is_document: bool
+    is_inside: bool  # a sentence of a document
     shares: tuple[float, ...]  # of the whole answer, then of its parts if they have columns
 
 
@@ -110,9 +113,16 @@ def _token_pieces(record: Attribution, sources: Sequence[PromptSource], scores: 
 
 
 def prompt_text(record: Attribution) -> str:
-    """Return the prompt from its first word to its last, without the chat template around them."""
+    """Return the prompt without the chat template around it and, if anything is left, without its documents."""
     spans = [span for sequence, span in zip(record.sequences, record.spans, strict=True) if sequence == PROMPT and span]
-    return record.texts[PROMPT][min(s for s, _ in spans) : max(e for _, e in spans)].strip() if spans else ""
+    if not spans:
+        return ""
+    at, end = min(start for start, _ in spans), max(end for _, end in spans)
+    whole, left = record.texts[PROMPT][at:end], list[str]()
+    for document in (segment for segment in answer_of(record).segments if segment.kind == "document"):
+        left.append(record.texts[PROMPT][at : document.span[0]])
+        at = max(at, document.span[1])
+    return " ".join([*left, record.texts[PROMPT][at:end]]).strip() or whole.strip()
 
 
 def place_parts(rows: Sequence[AnswerRow]) -> list[tuple[str, str]]:
@@ -153,6 +163,16 @@ def choose_row(record: Attribution, text: str | None) -> Attribution:
     return record if text is None else with_row(record, record.row(text))
 
 
+def with_sources(record: Attribution, sources: SourceLevel | None) -> Attribution:
+    """Return a record whose maps have other parts of the prompt as columns; for None, the record."""
+    answer = answer_of(record)
+    if sources is None:
+        return record
+    if sources not in get_args(SourceLevel):
+        raise BadSetting("sources", sources, f"one of {', '.join(get_args(SourceLevel))}")
+    return replace(record, generated=replace(answer, source_level=sources))
+
+
 def name_measure(record: Attribution) -> str:
     """Return what the number of an answer is."""
     if record.generated is None:
@@ -161,9 +181,9 @@ def name_measure(record: Attribution) -> str:
 
 
 def format_chance(log_probability: float) -> str:
-    """Return a probability in per cent, or its logarithm if it is tiny."""
+    """Return a probability in per cent, or as a power of e if it is tiny."""
     chance = exp(min(log_probability, 0.0))
-    return format_share(chance) if chance >= LEAST_CHANCE else f"log {format_value(log_probability)}"
+    return format_share(chance) if chance >= LEAST_CHANCE else f"e^{log_probability:.1f}"
 
 
 def describe_reach(record: Attribution, scores: Sequence[float]) -> str:
@@ -194,20 +214,26 @@ def _share_table(method: str, record: Attribution) -> ShareTable | None:
     parts = answer.rows if answer.row_level == "sentence" and 1 < len(answer.rows) <= MOST_COLUMNS else ()
     rows = (AnswerRow(record.texts[ANSWER], (), record.scores, 0.0), *parts)
     shares = share_segments(tokens, replace(answer, rows=rows))
-    placed = sorted(
-        (
-            (segment.span[0], -segment.span[1], ShareLine(share.name, share.kind == "document", share.shares))
-            for segment, share in zip(answer.segments, shares, strict=True)
-            if share.kind in ("document", "sentence")
-        ),
-        key=lambda item: item[:2],
-    )
-    lines = [line for _, _, line in placed]
+    listed = [pair for pair in zip(answer.segments, shares, strict=True) if pair[0].kind != "role"]
+    listed.sort(key=lambda pair: (pair[0].span[0], -pair[0].span[1], pair[0].kind))
+    lines = [
+        ShareLine(
+            share.name,
+            segment.kind == "document",
+            segment.kind == "sentence" and any(_contains(document, segment) for document in documents),
+            share.shares,
+        )
+        for segment, share in listed
+    ]
     if not documents:
         best = sorted(lines, key=lambda line: -line.shares[0])[:MOST_SENTENCES]
         lines = [line for line in lines if line in best]
     columns = ("the whole answer", *(shorten_name(row.text) for row in parts))
     return ShareTable(method, columns, tuple(lines)) if lines else None
+
+
+def _contains(document: Segment, sentence: Segment) -> bool:
+    return document.span[0] <= sentence.span[0] and sentence.span[1] <= document.span[1]
 
 
 def fold_lines(text: str) -> str:

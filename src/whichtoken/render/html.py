@@ -46,9 +46,9 @@ def page(results: Results, look: Look) -> str:
     return _render("page.html", results, look, style_sheet() + read_template("page.css"))
 
 
-def fragment(results: Results) -> str:
-    """Return HTML for a notebook cell."""
-    return _render("fragment.html", results, Look(), style_sheet())
+def fragment(results: Results, row: str | None = None) -> str:
+    """Return HTML for a notebook cell. `row`: of answers, the part to show."""
+    return _render("fragment.html", results, Look(row=row), style_sheet())
 
 
 def _render(template: str, results: Results, look: Look, style: str) -> str:

@@ -60,13 +60,16 @@ def print_each(console: Console, results: Iterable[Results], look: Look) -> None
         console.print(legend_view(console, tuned, effects_of(readings), describe_uncertain(levels)))
 
 
-def show_results(results: Iterable[Results]) -> None:
-    """Print results, or display them in a notebook."""
+def show_results(results: Iterable[Results], row: str | None = None) -> None:
+    """Print results, or display them in a notebook. `row`: of answers, the part to show."""
     console = Console()
     if console.is_jupyter:
-        import_module("IPython.display").display(results)
+        from whichtoken.render.html import fragment
+
+        display = import_module("IPython.display")
+        display.display(results if row is None else display.HTML(fragment(results, row)))
     else:
-        print_each(console, results, Look())
+        print_each(console, results, Look(row=row))
 
 
 def show_table(table: BenchTable) -> None:
@@ -128,7 +131,7 @@ def _shares_view(table: ShareTable) -> RenderableType:
     head = ["rests on", *(("answer", *map(str, range(1, len(table.columns)))) if several else ("share",))]
     lines = [
         (
-            Text(f"{'' if line.is_document else '  '}{visible(line.name)}", "bold" if line.is_document else ""),
+            Text(f"{'  ' * line.is_inside}{visible(line.name)}", "bold" if line.is_document else ""),
             *(Text(format_share(share), justify="right") for share in line.shares),
         )
         for line in table.lines
