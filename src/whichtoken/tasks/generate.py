@@ -57,7 +57,9 @@ class TextGeneration(Task):
     unit: ClassVar[str] = "prompt"
     purpose: ClassVar[str] = "generates text"
     keywords: ClassVar[tuple[str, ...]] = ("prompt",)
-    input_hint: ClassVar[str] = "prompt=..., a text or the messages of a chat, with generate=32 or continuation=..."
+    input_hint: ClassVar[str] = (
+        "prompt=..., a text or the messages of a chat, with generate=32 or continuation=...; or --prompt TEXT"
+    )
     levels: ClassVar[tuple[str, ...]] = LEVELS
     has_classes: ClassVar[bool] = False
     explained: ClassVar[str] = "answer"
