@@ -26,13 +26,14 @@ from whichtoken.errors import BadInput, BadSetting, UsageError, name_type
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.generating import generate_ids
 from whichtoken.records import Attribution, Reading
-from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Predicted
+from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Part, Predicted
 from whichtoken.tasks import prompts, texts
 from whichtoken.tasks.answer_objective import AnswerObjective, make_answer_objective
 from whichtoken.tasks.prompts import AnswerText, PromptDocument
 from whichtoken.tasks.task import BenchInput, Opened, Piece, Reason, Scored, ScoredPiece, Task, Unit
 
 LEVELS = ("token", "word", "sentence", "document")
+BUT_LAST = "-but-last-word"  # of a level: the last word of the prompt, which dominates unfinished sentences, stays
 NO_REFERENCE = "references are texts that hardly activate a class, and a language model predicts words, not classes"
 
 
@@ -60,7 +61,16 @@ class TextGeneration(Task):
     input_hint: ClassVar[str] = (
         "prompt=..., a text or the messages of a chat, with generate=32 or continuation=...; or --prompt TEXT"
     )
-    levels: ClassVar[tuple[str, ...]] = LEVELS
+    levels: ClassVar[tuple[str, ...]] = (*LEVELS, *(f"{level}{BUT_LAST}" for level in LEVELS))
+    protocol: ClassVar[Mapping[str, Any]] = {
+        "perturbations": ("delete",),
+        "levels": ("sentence", "word", f"word{BUT_LAST}"),
+        "metrics": ("aopc", "top-drop", "lds", "additivity"),
+        "full metrics": ("normalised-aopc", "above-random"),
+        "min_tokens": 2,
+    }
+    value_name: ClassVar[str] = "log-probability of the answer"
+    no_result: ClassVar[str] = "a prompt of one word has nothing that can be removed before its last word"
     has_classes: ClassVar[bool] = False
     explained: ClassVar[str] = "answer"
     quick_method: ClassVar[str] = "gradient-x-input"
@@ -262,11 +272,25 @@ class TextGeneration(Task):
         return Opened(row, objective, key, len(row), sum(special))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
-        """Return the removable parts of the prompt."""
+        """Return the removable parts of the prompt; at levels "...-but-last-word", its last word is not one."""
         assert record.generated is not None, "`reopen` checks this"
         tokens = PromptTokens(record.texts, record.spans, record.sequences, record.word_ids)
-        sources = find_sources(tokens, record.generated.segments, level)  # type: ignore[arg-type]  # one of LEVELS
-        return [Unit(source.tokens, sum(record.scores[i] for i in source.tokens)) for source in sources]
+        named, segments = level.removesuffix(BUT_LAST), record.generated.segments
+        groups = [source.tokens for source in find_sources(tokens, segments, named)]  # type: ignore[arg-type]
+        if level.endswith(BUT_LAST):
+            last = set(find_sources(tokens, segments, "word")[-1].tokens)
+            groups = [left for group in groups if (left := tuple(i for i in group if i not in last))]
+        return [Unit(group, sum(record.scores[i] for i in group)) for group in groups]
+
+    def bench_target(self, part: Part, n_tokens: int) -> AnswerRequest:
+        return AnswerRequest(Generation(n_tokens))
+
+    def describe_output(self, label: str) -> str:
+        return f"the change of the {self.value_name}"
+
+    def has_target(self, item: Any) -> bool:
+        (document,) = self.encode([item], None, 0)
+        return max(prompts.number_parts(document, 0, "word")) > 0
 
     def n_tokens(self, document: PromptDocument) -> int:
         return document.n_tokens

@@ -148,6 +148,7 @@ class Task(Protocol):
     has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
     bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
     explained: ClassVar[str] = "class"  # what is explained, in the facts of a benchmark
+    value_name: ClassVar[str] = "predicted value"  # what is tracked, if the reading is a value
     no_result: ClassVar[str] = ""  # if an input may have no result: what that means, for messages
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Any]:
@@ -258,6 +259,10 @@ class Task(Protocol):
         """Return what this model does, for messages."""
         return self.purpose
 
+    def describe_output(self, label: str) -> str:
+        """Return what a benchmark tracks, if the reading is a value; `label`: of one input."""
+        return f"{label}: regression, the change of the {self.value_name}"
+
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
         reason = missing_gradient(self.subject, method) or missing_map(self.subject, method)
@@ -280,8 +285,11 @@ class Task(Protocol):
             return self.quick_method
         return self.default_method
 
-    def bench_target(self, part: Part) -> Any:
-        """Return what a benchmark explains if it does not explain the gold label. `part`: which ends of an answer."""
+    def bench_target(self, part: Part, n_tokens: int) -> Any:
+        """Return what a benchmark explains if it does not explain the gold label.
+
+        `part`: which ends of an answer. `n_tokens`: of an answer that the model writes, at most.
+        """
         return None
 
     def has_target(self, item: Any) -> bool:
