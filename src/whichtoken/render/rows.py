@@ -56,6 +56,7 @@ class ScoreCell:
     name: str = ""  # where it stands alone, if not its text: "電 (2 of 3)" for the second token of a character
     token: str = ""  # as the tokenizer writes it, if not as its text
     interval: Interval | None = None  # if the method says how sure it is
+    tokens: tuple[int, ...] = ()  # positions in the record's tokens
 
     @property
     def uncertain(self) -> bool:
@@ -295,7 +296,13 @@ def _cell(piece: ShownPiece, strongest: float) -> ScoreCell:
     text, token = visible(piece.text), visible(piece.token)
     share = piece.score / strongest
     return ScoreCell(
-        text, piece.score, share, visible(piece.before), visible(piece.name), "" if token == text else token
+        text,
+        piece.score,
+        share,
+        visible(piece.before),
+        visible(piece.name),
+        "" if token == text else token,
+        tokens=piece.tokens,
     )
 
 
