@@ -55,7 +55,6 @@ function drawTable() {
   const pick = (next) => {
     sort = next;
     drawTable();
-    find("bench-table").querySelector(`[data-column="${CSS.escape(next.by)}"]`)?.focus();
   };
   const columns = [{ name: "method", title: "Method" }, ...data.columns.map((column) => ({ name: column.name, title: column.better ? `${column.title} (${column.better} is better)` : column.title, first: column.better === "lower" ? "ascending" : "descending", class: "right" }))];
   const rows = ranked().map((line) =>
@@ -89,13 +88,12 @@ function drawCurves() {
   const toggle = (name) => {
     shownMethods = shownMethods.includes(name) ? shownMethods.filter((other) => other !== name) : [...shownMethods, name];
     drawCurves();
-    find("bench-curves").querySelector(`[data-method="${CSS.escape(name)}"]`)?.focus();
   };
   put(
     find("bench-curves"),
     menu("Curve", titles, String(trend), (value) => { trend = Number(value); drawCurves(); }),
-    drawChart({ label: `${titles[trend][1]}: ${names.join(", ")}`, x: { title: `${data.unit || "parts"} removed` }, y: { title: chosen.metric, format }, height: 320, series, bands }),
-    h("div", { class: "chips", role: "group", "aria-label": "Methods shown" }, data.methods.map((name, number) => h("button", { type: "button", class: "chip", "data-method": name, "aria-pressed": String(shownMethods.includes(name)), onclick: () => toggle(name) }, swatch(number), " ", name))),
+    drawChart({ key: "bench", label: `${titles[trend][1]}: ${names.join(", ")}`, x: { title: `${data.unit || "parts"} removed` }, y: { title: chosen.metric, format }, height: 320, series, bands }),
+    h("div", { class: "chips", role: "group", "aria-label": "Methods shown" }, data.methods.map((name, number) => h("button", { type: "button", class: "chip", "data-method": name, "data-key": name, "aria-pressed": String(shownMethods.includes(name)), onclick: () => toggle(name) }, swatch(number), " ", name))),
   );
 }
 
@@ -144,7 +142,7 @@ function drillItem(input, { first, second }) {
   const more = h("details", {}, h("summary", {}, "Curves"));
   more.addEventListener("toggle", () => {
     if (!more.open || more.querySelector("figure")) return;
-    more.append(drawChart({ label: `Curves of ${first} and ${second}`, x: { title: "removed" }, y: { title: "probability", format: (value) => output(value, isValue ? "value" : ""), ...(isValue ? {} : { low: 0, high: 1 }) }, height: 200, series }), h("p", { class: "keyline quiet" }, swatch(0), ` ${first} `, swatch(1), ` ${second}`));
+    more.append(drawChart({ key: `drill ${input.number}`, label: `Curves of ${first} and ${second}`, x: { title: "removed" }, y: { title: "probability", format: (value) => output(value, isValue ? "value" : ""), ...(isValue ? {} : { low: 0, high: 1 }) }, height: 200, series }), h("p", { class: "keyline quiet" }, swatch(0), ` ${first} `, swatch(1), ` ${second}`));
   });
   return h(
     "li",

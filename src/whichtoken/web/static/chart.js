@@ -14,20 +14,25 @@ export function swatch(number) {
   return svg("svg", { class: `swatch ${name}`, width: 28, height: 10, "aria-hidden": "true" }, svg("line", { x1: 1, x2: 27, y1: 5, y2: 5, "stroke-dasharray": dash }));
 }
 
+const widths = new Map(); // of charts that were drawn before, by key: drawn again, they do not blink
+const opened = new Set(); // keys of charts whose numbers are open
+
 /**
  * Returns a figure that redraws itself when its width changes.
- * `spec`: { label, x: {title, format}, y: {title, format, low, high}, height,
+ * `spec`: { key, label, x: {title, format}, y: {title, format, low, high}, height,
  *   series: [{name, class, dash, xs, ys}], bands: [{name, class, xs, low, high}], points: [{x, y, name, class, r}], path: bool }
  */
 export function drawChart(spec) {
   const canvas = h("div", { class: "canvas" });
   const readout = h("p", { class: "chart-readout number", "aria-hidden": "true" }, "\u00a0");
   const figure = h("figure", { class: "chart" }, canvas, readout, numbers(spec));
-  let width = 0;
+  let width = widths.get(spec.key) ?? 0;
+  if (width) put(canvas, paint(spec, width, readout));
   new ResizeObserver(([entry]) => {
     const now = Math.round(entry.contentRect.width);
     if (now === width || now === 0) return;
     width = now;
+    widths.set(spec.key, width);
     put(canvas, paint(spec, width, readout));
   }).observe(canvas);
   return figure;
@@ -100,6 +105,8 @@ function between({ xs, ys }, at) {
 function numbers(spec) {
   const details = h("details", { class: "numbers" }, h("summary", {}, "Numbers"));
   details.addEventListener("toggle", () => {
+    if (details.open) opened.add(spec.key);
+    else opened.delete(spec.key);
     if (!details.open || details.querySelector("table")) return;
     const lines = [...spec.series, ...(spec.bands ?? []).flatMap((band) => [{ name: `${band.name}, 5 %`, xs: band.xs, ys: band.low }, { name: `${band.name}, 95 %`, xs: band.xs, ys: band.high }])];
     const rows = lines.map((line) => h("tr", {}, h("th", { scope: "row" }, line.name), Array.from({ length: 11 }, (_, step) => h("td", {}, spec.y.format(between(line, step / 10))))));
@@ -107,5 +114,6 @@ function numbers(spec) {
     const head = h("tr", {}, h("th", { scope: "col" }, spec.x.title), Array.from({ length: 11 }, (_, step) => h("th", { scope: "col" }, `${10 * step} %`)));
     details.append(h("div", { class: "box", tabIndex: 0, role: "region", "aria-label": spec.label }, h("table", { class: "small" }, h("thead", {}, head), h("tbody", {}, rows))));
   });
+  details.open = opened.has(spec.key);
   return details;
 }

@@ -23,7 +23,6 @@ export function drawCompare(place) {
   const pick = (value) => {
     mode = value;
     drawCompare(place);
-    place.querySelector(`[data-value=${value}]`).focus();
   };
   put(
     place,
@@ -38,7 +37,7 @@ function line(row, title, effects, rows, choose) {
     for (const word of rows.querySelectorAll(".word")) word.classList.toggle("at", Number(word.dataset.place) === at);
   };
   const name = choose
-    ? h("button", { type: "button", class: "link", "aria-pressed": String(title === leading()), title: `${row.about}; click to colour the words above with it`, onclick: choose }, title, row.tuned_on_deletion && " *")
+    ? h("button", { type: "button", class: "link", "data-key": `method ${title}`, "aria-pressed": String(title === leading()), title: `${row.about}; click to colour the words above with it`, onclick: choose }, title, row.tuned_on_deletion && " *")
     : title;
   return h(
     "div",

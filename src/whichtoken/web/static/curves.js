@@ -27,7 +27,7 @@ export function drawTried(place) {
   }));
   const series = own ? [{ name: `${leading()}, strongest first`, ...look(0), xs: own.morf.removed, ys: own.morf.outputs }] : [];
   const bands = curves?.band ? [{ name: "random orders", class: "random", xs: curves.band.removed, low: curves.band.low, high: curves.band.high }] : [];
-  const spec = { label: `Deletion curve of ${leading() || "no method yet"} and ${points.length} states tried by hand`, x: xAxis(), y: yAxis(), height: 230, series, bands, points };
+  const spec = { key: "tried", label: `Deletion curve of ${leading() || "no method yet"} and ${points.length} states tried by hand`, x: xAxis(), y: yAxis(), height: 230, series, bands, points };
   put(
     place,
     drawChart(spec),
@@ -57,7 +57,7 @@ function chartOf(curves, names, order, title) {
   const series = names.map((name, number) => ({ name, ...look(number), xs: curves.methods.get(name)[order].removed, ys: curves.methods.get(name)[order].outputs }));
   if (bounds) series.push({ name: order === "morf" ? "best possible" : "best possible (keeps most)", class: "best", dash: "", xs: bounds.removed, ys: order === "morf" ? bounds.best : bounds.worst });
   const bands = band ? [{ name: "random orders", class: "random", xs: band.removed, low: band.low, high: band.high }] : [];
-  return h("section", {}, h("h4", {}, title), drawChart({ label: `${title}: ${names.join(", ")}`, x: xAxis(), y: yAxis(), series, bands }));
+  return h("section", {}, h("h4", {}, title), drawChart({ key: order, label: `${title}: ${names.join(", ")}`, x: xAxis(), y: yAxis(), series, bands }));
 }
 
 function table(curves, names) {

@@ -22,9 +22,11 @@ export const svg = (tag, properties, ...children) => fill(document.createElement
 
 export const find = (id) => document.getElementById(id);
 
-/** Replaces what is inside an element, and returns the element. */
+/** Replaces what is inside an element, and returns the element. The focus stays on the control with the same `data-key`. */
 export function put(element, ...children) {
+  const held = element.contains(document.activeElement) ? document.activeElement.dataset?.key : undefined;
   element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  if (held !== undefined) [...element.querySelectorAll("[data-key]")].find((item) => item.dataset.key === held && !item.disabled)?.focus();
   return element;
 }
 
@@ -33,14 +35,14 @@ export function choice(label, options, chosen, pick) {
   const group = h("div", { class: "segments", role: "group", "aria-label": label });
   for (const [value, title] of options) {
     const pressed = String(value === chosen);
-    group.append(h("button", { type: "button", "aria-pressed": pressed, "data-value": value, onclick: () => pick(value) }, title));
+    group.append(h("button", { type: "button", "aria-pressed": pressed, "data-value": value, "data-key": value, onclick: () => pick(value) }, title));
   }
   return group;
 }
 
 /** Returns a select in a label. `options`: [value, title, reason why it cannot be chosen or null] triples. */
 export function menu(label, options, chosen, pick) {
-  const select = h("select", { onchange: (event) => pick(event.target.value) });
+  const select = h("select", { "data-key": label, onchange: (event) => pick(event.target.value) });
   for (const [value, title, reason] of options) {
     select.append(h("option", { value, selected: value === chosen, disabled: Boolean(reason), title: reason }, title));
   }

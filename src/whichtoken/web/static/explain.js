@@ -11,7 +11,7 @@ import { drawPatches } from "./patches.js";
 import { drawChosen } from "./picker.js";
 import { drawPrediction } from "./prediction.js";
 import { drawReferences } from "./references.js";
-import { answered, askState, cancel, currentRow, leading, level, listen, model, removal, resultOf, run, session } from "./session.js";
+import { adopt, answered, askState, cancel, currentRow, leading, level, listen, model, removal, resultOf, run, session } from "./session.js";
 import { change, START, state, watch } from "./state.js";
 import { canUndo, forget, keepTop, removable, removeTop, reset, undo } from "./switches.js";
 import { drawLegend, drawSwitches, markOff, showScore } from "./words.js";
@@ -46,7 +46,11 @@ export function startExplain() {
   });
   listen(["progress"], drawProgress);
   listen(["error"], drawError);
-  find("ask").addEventListener("model", () => change({ methods: usual(draftModel()), model: draftModel().id, level: START.level, removal: "" }));
+  find("ask").addEventListener("model", () => {
+    change({ ...START, model: draftModel().id, methods: usual(draftModel()) });
+    adopt([], null);
+    drawMethods();
+  });
   find("prediction").addEventListener("click", (event) => {
     const chip = event.target.closest("[data-part]");
     if (chip) change({ part: Number(chip.dataset.part), off: [] });
@@ -73,7 +77,7 @@ const usual = (of) => [...new Set([...of.default_methods, ...(of.quick_method ? 
 function ask(id, input, token) {
   forget();
   const isSame = id === state.model && JSON.stringify(input) === JSON.stringify(state.input) && token === state.token;
-  const methods = state.methods.length ? state.methods : usual(draftModel());
+  const methods = id === state.model && state.methods.length ? state.methods : usual(draftModel());
   change({ model: id, input, token, methods, part: 0, off: [], target: isSame ? state.target : null }, !isSame);
   run();
 }
@@ -146,9 +150,8 @@ function drawOff() {
 function drawTools() {
   const isScored = Boolean(leading());
   const most = Math.max(1, removable().length);
-  const field = h("input", { type: "number", min: 1, max: most, value: Math.min(number, most), "aria-label": "how many", onchange: (event) => (number = Math.max(1, Math.min(most, Number(event.target.value) || 3))) });
-  const act = (title, name, run_, isDisabled) => h("button", { type: "button", "data-tool": name, disabled: isDisabled, onclick: run_ }, title);
-  const held = document.activeElement?.dataset?.tool;
+  const field = h("input", { type: "number", min: 1, max: most, value: Math.min(number, most), "aria-label": "how many", "data-key": "many", onchange: (event) => (number = Math.max(1, Math.min(most, Number(event.target.value) || 3))) });
+  const act = (title, name, run_, isDisabled) => h("button", { type: "button", "data-tool": name, "data-key": name, disabled: isDisabled, onclick: run_ }, title);
   const n = () => number;
   put(
     find("tools"),
@@ -159,7 +162,6 @@ function drawTools() {
     act("Reset", "reset", reset, !state.off.length),
     h("span", { class: "quiet" }, state.off.length ? `${count(drawn.cells.filter((cell) => cell.tokens.length && cell.tokens.every((token) => state.off.includes(token))).length, level() === "word" ? "words" : "tokens")} off` : `Click a ${level() === "word" ? "word" : "token"} to switch it off.`),
   );
-  if (held) (find("tools").querySelector(`[data-tool=${held}]:not(:disabled)`) ?? find("tools").querySelector("[data-tool]:not(:disabled)"))?.focus();
 }
 
 function drawTab() {

@@ -72,18 +72,21 @@ export async function takeImage(file) {
   send();
 }
 
-function send() {
+/** Returns the input as the server takes it, or what is missing. */
+function read() {
+  if (draft.kind === "image") return draft.image ? { input: { kind: "image", data: draft.image.data } } : { missing: "Choose or drop an image first." };
   const input = { kind: draft.kind };
-  if (draft.kind === "image") {
-    if (!draft.image) return complain("Choose or drop an image first.");
-    input.data = draft.image.data;
-  }
   for (const [name, title] of FIELDS[draft.kind] ?? []) {
     input[name] = draft.values[name] ?? "";
-    if (!input[name].trim()) return complain(`Fill in: ${title.toLowerCase()}.`, name);
+    if (!input[name].trim()) return { missing: `Fill in: ${title.toLowerCase()}.`, field: name };
   }
-  complain("");
-  submit(draft.model, input, draft.token);
+  return { input };
+}
+
+function send() {
+  const { input, missing, field } = read();
+  complain(missing ?? "", field);
+  if (input) submit(draft.model, input, draft.token);
 }
 
 function complain(message, field) {
@@ -98,7 +101,8 @@ function draw() {
   const pickModel = (id) => {
     draft.model = id;
     draw();
-    find("ask").dispatchEvent(new CustomEvent("model", { bubbles: true }));
+    if (read().missing) find("ask").dispatchEvent(new CustomEvent("model"));
+    else send();
   };
   const pickKind = (kind) => {
     draft.kind = kind;

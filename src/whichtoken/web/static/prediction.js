@@ -45,7 +45,7 @@ function entities() {
   return h(
     "div",
     { class: "chips", role: "group", "aria-label": "Which part is explained" },
-    parts.map((part, at) => h("button", { type: "button", class: "chip", "data-part": at, "aria-pressed": String(at === state.part) }, part.label, " ", h("small", {}, part.whole_shown))),
+    parts.map((part, at) => h("button", { type: "button", class: "chip", "data-part": at, "data-key": `part ${at}`, "aria-pressed": String(at === state.part) }, part.label, " ", h("small", {}, part.whole_shown))),
   );
 }
 
@@ -62,7 +62,7 @@ function labels(now, retarget) {
     bar.lastChild.style.left = `${100 * (whole.get(label) ?? probability)}%`;
     const about = label === current ? "explained" : `explain ${label} instead`;
     list.append(
-      h("li", {}, h("button", { type: "button", class: "target", "aria-pressed": String(label === current), title: about, onclick: () => retarget({ label }) }, h("span", { class: "name" }, label), bar, h("span", { class: "number" }, percent(probability)))),
+      h("li", {}, h("button", { type: "button", class: "target", "data-key": `label ${label}`, "aria-pressed": String(label === current), title: about, onclick: () => retarget({ label }) }, h("span", { class: "name" }, label), bar, h("span", { class: "number" }, percent(probability)))),
     );
   }
   return [h("h3", { class: "eyebrow" }, "explain another label"), list];

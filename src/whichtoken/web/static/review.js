@@ -157,7 +157,7 @@ function confusions() {
       Object.assign(filters, isOn ? { gold: "", predicted: "" } : { gold, predicted });
       drawTable();
     };
-    return h("button", { type: "button", class: "chip", "aria-pressed": String(isOn), onclick: act }, `gold ${gold}, predicted ${predicted} `, h("small", {}, String(n)));
+    return h("button", { type: "button", class: "chip", "data-key": `${gold}/${predicted}`, "aria-pressed": String(isOn), onclick: act }, `gold ${gold}, predicted ${predicted} `, h("small", {}, String(n)));
   }));
 }
 
@@ -169,8 +169,7 @@ function drawFilters() {
     limit = AT_ONCE;
     drawRows();
   };
-  const held = document.activeElement?.id === "review-search";
-  const search = h("input", { type: "search", id: "review-search", value: filters.search, autocomplete: "off" });
+  const search = h("input", { type: "search", id: "review-search", "data-key": "search", value: filters.search, autocomplete: "off" });
   search.addEventListener("input", () => set("search")(search.value));
   const options = (key) => [["", "any"], ...names(key).map((name) => [name, name])];
   put(
@@ -181,7 +180,6 @@ function drawFilters() {
     names("gold").length ? menu("Decisions", [["", "right and wrong"], ["wrong", "wrong"], ["right", "right"]], filters.decision, set("decision")) : null,
     menu("Sort", [["mistakes", "mistakes first"], ["row", "file order"], ["output", "confidence"], ["text", "text"], ["predicted", "predicted"], ["gold", "gold"]], sort.by, (by) => { sort = { by, way: by === "output" ? "descending" : "ascending" }; drawRows(); }),
   );
-  if (held) search.focus();
 }
 
 function drawRows() {
@@ -191,7 +189,6 @@ function drawRows() {
   const pick = (next) => {
     sort = next;
     drawRows();
-    find("review-table").querySelector(`[data-column=${next.by}]`)?.focus();
   };
   find("review-count").textContent = `${shown.length} of ${count(rows.length, "rows")} shown`;
   const body = h("tbody", {}, shown.slice(0, limit).map((row) => lines(row, columns)));

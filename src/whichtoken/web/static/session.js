@@ -151,6 +151,9 @@ async function explainMissing(signal) {
     } else if (event === "failed") {
       into.failed.set(data.method, data.error.message);
       tell("result");
+    } else if (event === "nothing") {
+      into.error = data.note;
+      tell("error");
     } else note(into, event, data);
   }
 }

@@ -40,7 +40,7 @@ export function change(parts, isNew = false) {
 export function addressOf(of) {
   const query = new URLSearchParams();
   const set = (name, value) => value !== "" && value !== null && value !== undefined && query.set(name, value);
-  if (isLinkable(of)) {
+  if (of.view === "explain" && isLinkable(of)) {
     set("model", of.model);
     set("kind", of.input.kind);
     for (const name of TEXTS) set(name, of.input[name]);
