@@ -21,6 +21,15 @@ def serve(
         typer.Option("--references", help="Folder of a model's reference library; repeatable, for several models."),
     ] = None,
     heads: Heads = None,
+    benchmark: Annotated[
+        Path | None, typer.Option("--benchmark", help="Folder written by bench --out, to look at on the page.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="With --benchmark: its data file, if that has been moved.")
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option("--corpus", help="Folder written by corpus explain: its summary is a page.")
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8080,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; others than this computer's need a token.")
@@ -34,6 +43,10 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option("--allow-host", help="Further name that browsers open it by; repeatable.")
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=NUMBER", help="Change a limit, such as text_characters; repeatable."),
+    ] = None,
     trust: Trust = False,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -41,15 +54,28 @@ def serve(
 ) -> None:
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn")):
         raise UsageError("the web page needs FastAPI and uvicorn: pip install 'whichtoken[web]'")
-    from whichtoken.web.limits import Access, choose_token
+    from whichtoken.cli.inputs import parse_settings
+    from whichtoken.settings import make_settings
+    from whichtoken.web.limits import Access, Limits, choose_token
 
+    limits = make_settings(Limits, "the limits", {}, None, parse_settings(limit or []))
     access = Access(host, port, choose_token(token), tuple(allow_host or ()))
     opening = Opening(trust, device, dtype, None, batch_size)
     subjects = [open_subject(model, None, heads, opening) for model in models or [None]]
-    from whichtoken.web.served import attach_references, serve_subjects
-    from whichtoken.web.service import Service
+    from whichtoken.web.benchmarks import StoredBenchmark
+    from whichtoken.web.served import attach_references
+    from whichtoken.web.service import make_service
     from whichtoken.web.serving import serve as listen
 
-    service = Service(serve_subjects(attach_references(subjects, references or [])))
+    stored = None if benchmark is None else StoredBenchmark.open(benchmark, data)
+    page = None if corpus is None else _corpus_page(corpus)
+    service = make_service(attach_references(subjects, references or []), limits, stored, page)
     say(f"open {access.address} (Ctrl-C ends it)")
     listen(service, access)
+
+
+def _corpus_page(folder: Path) -> str:
+    from whichtoken.jobs.summary import summarise_corpus
+    from whichtoken.render.corpus import corpus_page
+
+    return corpus_page(summarise_corpus(folder))

@@ -26,12 +26,17 @@ from whichtoken.render.titles import name_of
 
 def plot(results: Results, path: str | Path, look: Look) -> Path:
     """Draw one method by layer if it has layers, else all methods."""
+    return Path(deliver(lambda: draw(results, look), path))
+
+
+def draw(results: Results, look: Look) -> Any:
+    """Return the figure of one method by layer if it has layers, else of all methods."""
     groups = group_results(results)
     if len(groups) == 1 and len(groups[0]) == 1:
         (attribution,) = groups[0].values()
         if attribution.layers:
-            return Path(layers(attribution, path, level=look.level))
-    return Path(deliver(lambda: _panel_figure(results, look), path))
+            return _layers_figure(attribution, look.level)
+    return _panel_figure(results, look)
 
 
 def methods(

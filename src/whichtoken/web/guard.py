@@ -5,15 +5,17 @@ which other pages cannot send without asking first.
 """
 
 import asyncio
-import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from whichtoken.web.counters import Counters
+from whichtoken.web.encoding import to_bytes
+from whichtoken.web.failures import describe_error
 from whichtoken.web.limits import Access, Limits, Refusal, too_large
-from whichtoken.web.replies import ErrorReply, ErrorText
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -50,13 +52,22 @@ class Guard:
     app: AsgiApp
     access: Access
     limits: Limits
+    counters: Counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        sender = _with_headers(send)
+        started, seen = monotonic(), dict[str, int]()
+        try:
+            await self._serve(scope, receive, _with_headers(send, seen))
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self.counters.add("whichtoken_requests_total", route=route, status=str(seen.get("status", 499)))
+            self.counters.add("whichtoken_request_seconds_total", monotonic() - started, route=route)
+
+    async def _serve(self, scope: Scope, receive: Receive, sender: Send) -> None:
         try:
             headers = read_headers(scope)
             check_host(headers, self.access)
@@ -149,23 +160,20 @@ def _host_name(host: str) -> str | None:
     return split.hostname
 
 
-def error_reply(status: int, kind: str, message: str) -> dict[str, Any]:
-    return asdict(ErrorReply(ErrorText(kind, message, status)))
-
-
 async def send_error(send: Send, refusal: Refusal) -> None:
-    body = json.dumps(error_reply(refusal.status, refusal.kind, str(refusal))).encode()
+    body = to_bytes(describe_error(refusal))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(b"www-authenticate", b"Bearer")] * (refusal.status == 401) + [(b"connection", b"close")]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _with_headers(send: Send) -> Send:
-    """Add the headers to a reply, except those that it sets itself."""
+def _with_headers(send: Send, seen: dict[str, int]) -> Send:
+    """Add the headers to a reply, except those that it sets itself; note its status in `seen`."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
+            seen["status"] = message["status"]
             present = {name.lower() for name, _ in message["headers"]}
             more = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in present]
             message = {**message, "headers": [*message["headers"], *more]}

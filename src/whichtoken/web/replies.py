@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichtoken.records import Attribution, Prediction, Reading
+from whichtoken.tables import Agreement
 from whichtoken.web.limits import Limits
 
 
@@ -236,3 +237,117 @@ class PanelView:
 @dataclass(frozen=True)
 class RenderReply:
     panels: tuple[PanelView, ...]
+
+
+@dataclass(frozen=True)
+class CurveView:
+    removed: tuple[float, ...]
+    outputs: tuple[float, ...]
+    aopc: float
+
+
+@dataclass(frozen=True)
+class ReviewRow:
+    """One row of an uploaded file."""
+
+    row: int | None
+    id: str | None
+    text: str
+    gold: str | None
+    predicted: str | None
+    label: str
+    output: float
+    shown: str
+    correct: bool | None
+    strongest: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    input: Mapping[str, str]
+    result: ResultView
+
+
+@dataclass(frozen=True)
+class ColumnView:
+    name: str
+    title: str
+    about: str
+    better: str  # "higher", "lower", or "" if neither is
+    flattered: bool
+
+
+@dataclass(frozen=True)
+class EstimateView:
+    mean: float
+    low: float
+    high: float
+    n: int
+    p: float | None
+    text: str
+    interval: str
+    about: str
+    best: bool
+    close: bool
+    flattered: bool
+
+
+@dataclass(frozen=True)
+class LineView:
+    method: str
+    tuned_on_deletion: bool
+    control: bool
+    cells: Mapping[str, EstimateView]  # by column; columns may be missing
+
+
+@dataclass(frozen=True)
+class TrendView:
+    metric: str
+    order: str
+    perturbation: str
+    grid: str
+    removed: tuple[float, ...]
+    means: Mapping[str, tuple[float, ...]]  # by method
+    low: Mapping[str, tuple[float, ...]]
+    high: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class BenchmarkReply:
+    title: str
+    verdict: str
+    facts: tuple[tuple[str, str], ...]
+    unit: str
+    reading: Reading
+    notes: tuple[str, ...]
+    legend: tuple[str, ...]
+    methods: tuple[str, ...]
+    columns: tuple[ColumnView, ...]
+    lines: tuple[LineView, ...]
+    trends: tuple[TrendView, ...]
+    agreement: Agreement | None
+    drill: bool  # inputs can be compared
+
+
+@dataclass(frozen=True)
+class DisagreementView:
+    """One input of a benchmark, and two methods on it: AOPC, and curves."""
+
+    number: int
+    row: int
+    id: str
+    label: str
+    text: tuple[str, ...] | None  # None where the data were not found
+    whole: float
+    first: float
+    second: float
+    difference: float
+    removed: tuple[float, ...]
+    first_curve: tuple[float, ...]
+    second_curve: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class DisagreementsReply:
+    first: str
+    second: str
+    plan: str
+    n: int  # inputs that both methods were measured on
+    inputs: tuple[DisagreementView, ...]

@@ -1,5 +1,7 @@
 """Run the server until it is told to end: Ctrl-C and SIGTERM end jobs first, and then the server."""
 
+import asyncio
+
 import uvicorn
 
 from whichtoken.web.app import make_app
@@ -8,6 +10,7 @@ from whichtoken.web.service import Service
 
 MOST_CONNECTIONS = 256
 GRACE = 5  # seconds until open connections are closed
+GLANCE = 0.1  # seconds between two looks at whether it is to end
 
 
 def serve(service: Service, access: Access) -> None:
@@ -24,4 +27,20 @@ def serve(service: Service, access: Access) -> None:
         timeout_graceful_shutdown=GRACE,
         ws="none",
     )
-    uvicorn.Server(config).run()
+    asyncio.run(_serve(uvicorn.Server(config), service))
+
+
+async def _serve(server: uvicorn.Server, service: Service) -> None:
+    ending = asyncio.create_task(_stop_jobs(server, service))
+    try:
+        await server.serve()
+    finally:
+        server.should_exit = True
+        await ending
+
+
+async def _stop_jobs(server: uvicorn.Server, service: Service) -> None:
+    """End all jobs as soon as the server is to end, because it waits for their streams."""
+    while not server.should_exit:
+        await asyncio.sleep(GLANCE)
+    await asyncio.to_thread(service.stop)
