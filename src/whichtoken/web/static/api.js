@@ -29,14 +29,29 @@ async function send(method, path, body, signal) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+    });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError({ kind: "Unreachable", message: "the server does not answer; is `whichtoken serve` still running?", status: 0 });
+    throw new ApiError({
+      kind: "Unreachable",
+      message: "the server does not answer; is `whichtoken serve` still running?",
+      status: 0,
+    });
   }
   if (response.ok) return response;
   const known = await response.json().catch(() => null);
-  throw new ApiError(known?.error ?? { kind: "HTTP", message: `the server answered with status ${response.status}`, status: response.status });
+  throw new ApiError(
+    known?.error ?? {
+      kind: "HTTP",
+      message: `the server answered with status ${response.status}`,
+      status: response.status,
+    },
+  );
 }
 
 export const get = async (path) => (await send("GET", path)).json();
@@ -71,7 +86,11 @@ export async function* stream(path, body, signal) {
       if (name === "done") return;
     }
   }
-  throw new ApiError({ kind: "Unreachable", message: "the server ended the connection before the job was done; try again", status: 0 });
+  throw new ApiError({
+    kind: "Unreachable",
+    message: "the server ended the connection before the job was done; try again",
+    status: 0,
+  });
 }
 
 function parse(block) {

@@ -26,7 +26,9 @@ export async function openBench(open) {
   }
   const first = data.columns[0];
   sort = { by: first?.name ?? "method", way: first?.better === "lower" ? "ascending" : "descending" };
-  shownMethods = ranked().slice(0, PROMINENT).map((line) => line.method);
+  shownMethods = ranked()
+    .slice(0, PROMINENT)
+    .map((line) => line.method);
   draw();
 }
 
@@ -38,7 +40,11 @@ function draw() {
     find("bench"),
     h("h2", {}, data.title),
     data.verdict ? h("p", { class: "lead" }, data.verdict) : null,
-    h("dl", { class: "facts" }, data.facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+    h(
+      "dl",
+      { class: "facts" },
+      data.facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+    ),
     h("div", { id: "bench-table" }),
     data.notes.map((note) => h("p", { class: "quiet" }, note)),
     data.trends.length ? [h("h3", {}, "Curves"), h("div", { id: "bench-curves" })] : null,
@@ -56,25 +62,62 @@ function drawTable() {
     sort = next;
     drawTable();
   };
-  const columns = [{ name: "method", title: "Method" }, ...data.columns.map((column) => ({ name: column.name, title: column.better ? `${column.title} (${column.better} is better)` : column.title, first: column.better === "lower" ? "ascending" : "descending", class: "right" }))];
+  const columns = [
+    { name: "method", title: "Method" },
+    ...data.columns.map((column) => ({
+      name: column.name,
+      title: column.better ? `${column.title} (${column.better} is better)` : column.title,
+      first: column.better === "lower" ? "ascending" : "descending",
+      class: "right",
+    })),
+  ];
   const rows = ranked().map((line) =>
     h(
       "tr",
       { class: line.control ? "control" : "", "data-method": line.method },
-      h("th", { scope: "row" }, line.method, line.tuned_on_deletion && " *", line.control ? h("small", {}, " control") : null),
+      h(
+        "th",
+        { scope: "row" },
+        line.method,
+        line.tuned_on_deletion && " *",
+        line.control ? h("small", {}, " control") : null,
+      ),
       data.columns.map(({ name }) => benchCell(line.cells[name])),
     ),
   );
   put(
     find("bench-table"),
-    h("div", { class: "box", tabIndex: 0, role: "region", "aria-label": "Scores of the methods" }, h("table", { class: "bench" }, h("caption", { class: "hidden" }, data.title), h("thead", {}, h("tr", {}, columns.map((column) => sortHeading(column, sort, pick)))), h("tbody", {}, rows))),
+    h(
+      "div",
+      { class: "box", tabIndex: 0, role: "region", "aria-label": "Scores of the methods" },
+      h(
+        "table",
+        { class: "bench" },
+        h("caption", { class: "hidden" }, data.title),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            columns.map((column) => sortHeading(column, sort, pick)),
+          ),
+        ),
+        h("tbody", {}, rows),
+      ),
+    ),
   );
 }
 
 function benchCell(cell) {
   if (!cell) return h("td", { class: "right quiet" }, "–");
   const classes = ["right", cell.best && "best", cell.flattered && "flattered"].filter(Boolean).join(" ");
-  return h("td", { class: classes, title: cell.p === null || cell.p === undefined ? null : `p ${plain(cell.p)}` }, h("span", { class: "mean number" }, cell.text, cell.best ? h("span", { class: "hidden" }, " best") : null), h("small", { class: "number" }, cell.interval));
+  return h(
+    "td",
+    { class: classes, title: cell.p === null || cell.p === undefined ? null : `p ${plain(cell.p)}` },
+    h("span", { class: "mean number" }, cell.text, cell.best ? h("span", { class: "hidden" }, " best") : null),
+    h("small", { class: "number" }, cell.interval),
+  );
 }
 
 function drawCurves() {
@@ -82,18 +125,67 @@ function drawCurves() {
   const names = data.methods.filter((name) => shownMethods.includes(name) && name in chosen.means);
   const isValue = data.reading === "value";
   const format = (value) => (chosen.metric === "probability" && !isValue ? percent(value, 0) : value.toPrecision(3));
-  const series = names.map((name) => ({ name, ...look(data.methods.indexOf(name)), xs: chosen.removed, ys: chosen.means[name] }));
-  const bands = names.slice(0, 3).filter((name) => chosen.low?.[name]).map((name) => ({ name, class: look(data.methods.indexOf(name)).class, xs: chosen.removed, low: chosen.low[name], high: chosen.high[name] }));
-  const titles = data.trends.map((each, at) => [String(at), `${each.metric}, ${each.perturbation}, ${each.order === "morf" ? "strongest first" : each.order === "lerf" ? "weakest first" : each.order}`]);
+  const series = names.map((name) => ({
+    name,
+    ...look(data.methods.indexOf(name)),
+    xs: chosen.removed,
+    ys: chosen.means[name],
+  }));
+  const bands = names
+    .slice(0, 3)
+    .filter((name) => chosen.low?.[name])
+    .map((name) => ({
+      name,
+      class: look(data.methods.indexOf(name)).class,
+      xs: chosen.removed,
+      low: chosen.low[name],
+      high: chosen.high[name],
+    }));
+  const titles = data.trends.map((each, at) => [
+    String(at),
+    `${each.metric}, ${each.perturbation}, ${each.order === "morf" ? "strongest first" : each.order === "lerf" ? "weakest first" : each.order}`,
+  ]);
   const toggle = (name) => {
-    shownMethods = shownMethods.includes(name) ? shownMethods.filter((other) => other !== name) : [...shownMethods, name];
+    shownMethods = shownMethods.includes(name)
+      ? shownMethods.filter((other) => other !== name)
+      : [...shownMethods, name];
     drawCurves();
   };
   put(
     find("bench-curves"),
-    menu("Curve", titles, String(trend), (value) => { trend = Number(value); drawCurves(); }),
-    drawChart({ key: "bench", label: `${titles[trend][1]}: ${names.join(", ")}`, x: { title: `${data.unit || "parts"} removed` }, y: { title: chosen.metric, format }, height: 320, series, bands }),
-    h("div", { class: "chips", role: "group", "aria-label": "Methods shown" }, data.methods.map((name, number) => h("button", { type: "button", class: "chip", "data-method": name, "data-key": name, "aria-pressed": String(shownMethods.includes(name)), onclick: () => toggle(name) }, swatch(number), " ", name))),
+    menu("Curve", titles, String(trend), (value) => {
+      trend = Number(value);
+      drawCurves();
+    }),
+    drawChart({
+      key: "bench",
+      label: `${titles[trend][1]}: ${names.join(", ")}`,
+      x: { title: `${data.unit || "parts"} removed` },
+      y: { title: chosen.metric, format },
+      height: 320,
+      series,
+      bands,
+    }),
+    h(
+      "div",
+      { class: "chips", role: "group", "aria-label": "Methods shown" },
+      data.methods.map((name, number) =>
+        h(
+          "button",
+          {
+            type: "button",
+            class: "chip",
+            "data-method": name,
+            "data-key": name,
+            "aria-pressed": String(shownMethods.includes(name)),
+            onclick: () => toggle(name),
+          },
+          swatch(number),
+          " ",
+          name,
+        ),
+      ),
+    ),
   );
 }
 
@@ -106,7 +198,34 @@ function agreement() {
   return h(
     "div",
     { class: "box plain", tabIndex: 0, role: "region", "aria-label": "Agreement of the rankings" },
-    h("table", { class: "layers tau" }, h("thead", {}, h("tr", {}, h("td", {}), methods.map((name) => h("th", { scope: "col" }, h("span", {}, name))))), h("tbody", {}, tau.map((row, at) => h("tr", {}, h("th", { scope: "row" }, methods[at]), row.map((value) => h("td", { class: value === null ? "" : shade(value) }, value === null ? "" : value.toFixed(2))))))),
+    h(
+      "table",
+      { class: "layers tau" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("td", {}),
+          methods.map((name) => h("th", { scope: "col" }, h("span", {}, name))),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        tau.map((row, at) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, methods[at]),
+            row.map((value) =>
+              h("td", { class: value === null ? "" : shade(value) }, value === null ? "" : value.toFixed(2)),
+            ),
+          ),
+        ),
+      ),
+    ),
   );
 }
 
@@ -115,13 +234,36 @@ const pair = { first: "", second: "" };
 function drawDrill() {
   const names = data.methods;
   if (!names.includes(pair.first)) [pair.first] = ranked().map((line) => line.method);
-  if (!names.includes(pair.second) || pair.second === pair.first) pair.second = ranked().map((line) => line.method).find((name) => name !== pair.first);
+  if (!names.includes(pair.second) || pair.second === pair.first)
+    pair.second = ranked()
+      .map((line) => line.method)
+      .find((name) => name !== pair.first);
   const set = (key) => (value) => {
     pair[key] = value;
     drawDrill();
   };
   const list = h("ol", { class: "drill", id: "bench-inputs" });
-  put(find("bench-drill"), h("div", { class: "row" }, menu("First", names.map((name) => [name, name]), pair.first, set("first")), menu("Second", names.map((name) => [name, name]), pair.second, set("second"))), h("p", { class: "quiet", id: "bench-plan", role: "status" }), list);
+  put(
+    find("bench-drill"),
+    h(
+      "div",
+      { class: "row" },
+      menu(
+        "First",
+        names.map((name) => [name, name]),
+        pair.first,
+        set("first"),
+      ),
+      menu(
+        "Second",
+        names.map((name) => [name, name]),
+        pair.second,
+        set("second"),
+      ),
+    ),
+    h("p", { class: "quiet", id: "bench-plan", role: "status" }),
+    list,
+  );
   fillDrill(list, pair.first, pair.second);
 }
 
@@ -129,27 +271,65 @@ async function fillDrill(list, first, second) {
   try {
     const found = await get(`/api/benchmark/disagreements?${new URLSearchParams({ first, second, limit: "20" })}`);
     if (!list.isConnected) return;
-    find("bench-plan").textContent = `${found.inputs.length} inputs with the largest difference of AOPC (${found.plan})`;
-    put(list, found.inputs.map((input) => drillItem(input, found)));
+    find("bench-plan").textContent =
+      `${found.inputs.length} inputs with the largest difference of AOPC (${found.plan})`;
+    put(
+      list,
+      found.inputs.map((input) => drillItem(input, found)),
+    );
   } catch (error) {
     put(list, h("li", { class: "problem", role: "alert" }, error.message));
   }
 }
 
 function drillItem(input, { first, second }) {
-  const series = [[first, input.first_curve, 0], [second, input.second_curve, 1]].map(([name, ys, number]) => ({ name, ...look(number), xs: input.removed, ys }));
+  const series = [
+    [first, input.first_curve, 0],
+    [second, input.second_curve, 1],
+  ].map(([name, ys, number]) => ({ name, ...look(number), xs: input.removed, ys }));
   const isValue = data.reading === "value";
   const more = h("details", {}, h("summary", {}, "Curves"));
   more.addEventListener("toggle", () => {
     if (!more.open || more.querySelector("figure")) return;
-    more.append(drawChart({ key: `drill ${input.number}`, label: `Curves of ${first} and ${second}`, x: { title: "removed" }, y: { title: "probability", format: (value) => output(value, isValue ? "value" : ""), ...(isValue ? {} : { low: 0, high: 1 }) }, height: 200, series }), h("p", { class: "keyline quiet" }, swatch(0), ` ${first} `, swatch(1), ` ${second}`));
+    more.append(
+      drawChart({
+        key: `drill ${input.number}`,
+        label: `Curves of ${first} and ${second}`,
+        x: { title: "removed" },
+        y: {
+          title: "probability",
+          format: (value) => output(value, isValue ? "value" : ""),
+          ...(isValue ? {} : { low: 0, high: 1 }),
+        },
+        height: 200,
+        series,
+      }),
+      h("p", { class: "keyline quiet" }, swatch(0), ` ${first} `, swatch(1), ` ${second}`),
+    );
   });
   return h(
     "li",
     {},
-    h("p", { dir: "auto", class: "drill-text" }, input.text ? input.text.join(" / ") : h("span", { class: "quiet" }, `row ${input.row}: its text is not in the folder`)),
-    h("p", { class: "quiet number" }, `${input.label} ${output(input.probability, data.reading)} · ${first} ${plain(input.first)}, ${second} ${plain(input.second)}, difference ${plain(input.difference)}`, input.tau === null ? null : ` · tau ${input.tau.toFixed(2)}`),
+    h(
+      "p",
+      { dir: "auto", class: "drill-text" },
+      input.text
+        ? input.text.join(" / ")
+        : h("span", { class: "quiet" }, `row ${input.row}: its text is not in the folder`),
+    ),
+    h(
+      "p",
+      { class: "quiet number" },
+      `${input.label} ${output(input.probability, data.reading)} · ${first} ${plain(input.first)}, ${second} ${plain(input.second)}, difference ${plain(input.difference)}`,
+      input.tau === null ? null : ` · tau ${input.tau.toFixed(2)}`,
+    ),
     more,
-    input.text ? h("button", { type: "button", class: "explore", onclick: () => explore(input.text, [first, second]) }, "Explore this text") : null,
+    input.text
+      ? h(
+          "button",
+          { type: "button", class: "explore", onclick: () => explore(input.text, [first, second]) },
+          "Explore this text",
+        )
+      : null,
   );
 }

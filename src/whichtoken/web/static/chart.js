@@ -11,7 +11,11 @@ export const look = (number) => ({ class: `c${(number % 6) + 1}`, dash: DASHES[M
 /** Returns the small line that stands for a series in a legend. */
 export function swatch(number) {
   const { class: name, dash } = look(number);
-  return svg("svg", { class: `swatch ${name}`, width: 28, height: 10, "aria-hidden": "true" }, svg("line", { x1: 1, x2: 27, y1: 5, y2: 5, "stroke-dasharray": dash }));
+  return svg(
+    "svg",
+    { class: `swatch ${name}`, width: 28, height: 10, "aria-hidden": "true" },
+    svg("line", { x1: 1, x2: 27, y1: 5, y2: 5, "stroke-dasharray": dash }),
+  );
 }
 
 const widths = new Map(); // of charts that were drawn before, by key: drawn again, they do not blink
@@ -40,7 +44,11 @@ export function drawChart(spec) {
 
 function scales(spec, width) {
   const height = spec.height ?? 260;
-  const values = [...spec.series.flatMap((line) => line.ys), ...(spec.bands ?? []).flatMap((band) => [...band.low, ...band.high]), ...(spec.points ?? []).map((point) => point.y)].filter(Number.isFinite);
+  const values = [
+    ...spec.series.flatMap((line) => line.ys),
+    ...(spec.bands ?? []).flatMap((band) => [...band.low, ...band.high]),
+    ...(spec.points ?? []).map((point) => point.y),
+  ].filter(Number.isFinite);
   const low = spec.y.low ?? Math.min(...values, 0);
   const high = spec.y.high ?? Math.max(...values, low + 1e-9);
   const x = (value) => SIDE.left + value * (width - SIDE.left - SIDE.right);
@@ -53,23 +61,55 @@ function paint(spec, width, readout) {
   const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spec.label });
   for (let step = 0; step <= 4; step += 1) {
     const value = low + ((high - low) * step) / 4;
-    root.append(svg("line", { class: step ? "grid" : "axis", x1: SIDE.left, x2: width - SIDE.right, y1: y(value), y2: y(value) }));
-    root.append(svg("text", { class: "tick", x: SIDE.left - 7, y: y(value) + 4, "text-anchor": "end" }, spec.y.format(value)));
+    root.append(
+      svg("line", { class: step ? "grid" : "axis", x1: SIDE.left, x2: width - SIDE.right, y1: y(value), y2: y(value) }),
+    );
+    root.append(
+      svg("text", { class: "tick", x: SIDE.left - 7, y: y(value) + 4, "text-anchor": "end" }, spec.y.format(value)),
+    );
   }
   for (let step = 0; step <= 4; step += 1) {
     const anchor = step === 4 ? "end" : step ? "middle" : "start";
-    root.append(svg("text", { class: "tick", x: x(step / 4), y: height - SIDE.bottom + 16, "text-anchor": anchor }, `${25 * step} %`));
+    root.append(
+      svg(
+        "text",
+        { class: "tick", x: x(step / 4), y: height - SIDE.bottom + 16, "text-anchor": anchor },
+        `${25 * step} %`,
+      ),
+    );
   }
   root.append(svg("text", { class: "title", x: SIDE.left, y: height - 4 }, spec.x.title));
   for (const band of spec.bands ?? []) root.append(svg("path", { class: `band ${band.class}`, d: area(band, x, y) }));
-  for (const line of spec.series) root.append(svg("path", { class: `line ${line.class}`, d: trace(line.xs, line.ys, x, y), "stroke-dasharray": line.dash }));
-  if (spec.path) root.append(svg("path", { class: "trail", d: trace(spec.points.map((point) => point.x), spec.points.map((point) => point.y), x, y) }));
-  for (const point of spec.points ?? []) root.append(svg("circle", { class: `point ${point.class}`, cx: x(point.x), cy: y(point.y), r: point.r }, svg("title", {}, point.name)));
+  for (const line of spec.series)
+    root.append(
+      svg("path", { class: `line ${line.class}`, d: trace(line.xs, line.ys, x, y), "stroke-dasharray": line.dash }),
+    );
+  if (spec.path)
+    root.append(
+      svg("path", {
+        class: "trail",
+        d: trace(
+          spec.points.map((point) => point.x),
+          spec.points.map((point) => point.y),
+          x,
+          y,
+        ),
+      }),
+    );
+  for (const point of spec.points ?? [])
+    root.append(
+      svg(
+        "circle",
+        { class: `point ${point.class}`, cx: x(point.x), cy: y(point.y), r: point.r },
+        svg("title", {}, point.name),
+      ),
+    );
   follow(root, spec, { x, width, height }, readout);
   return root;
 }
 
-const trace = (xs, ys, x, y) => xs.map((value, at) => `${at ? "L" : "M"}${x(value).toFixed(1)} ${y(ys[at]).toFixed(1)}`).join("");
+const trace = (xs, ys, x, y) =>
+  xs.map((value, at) => `${at ? "L" : "M"}${x(value).toFixed(1)} ${y(ys[at]).toFixed(1)}`).join("");
 
 function area(band, x, y) {
   const back = [...band.xs].reverse();
@@ -108,11 +148,43 @@ function numbers(spec) {
     if (details.open) opened.add(spec.key);
     else opened.delete(spec.key);
     if (!details.open || details.querySelector("table")) return;
-    const lines = [...spec.series, ...(spec.bands ?? []).flatMap((band) => [{ name: `${band.name}, 5 %`, xs: band.xs, ys: band.low }, { name: `${band.name}, 95 %`, xs: band.xs, ys: band.high }])];
-    const rows = lines.map((line) => h("tr", {}, h("th", { scope: "row" }, line.name), Array.from({ length: 11 }, (_, step) => h("td", {}, spec.y.format(between(line, step / 10))))));
-    for (const point of spec.points ?? []) rows.push(h("tr", {}, h("th", { scope: "row" }, point.name), h("td", { colspan: 11 }, `${Math.round(100 * point.x)} % removed: ${spec.y.format(point.y)}`)));
-    const head = h("tr", {}, h("th", { scope: "col" }, spec.x.title), Array.from({ length: 11 }, (_, step) => h("th", { scope: "col" }, `${10 * step} %`)));
-    details.append(h("div", { class: "box", tabIndex: 0, role: "region", "aria-label": spec.label }, h("table", { class: "small" }, h("thead", {}, head), h("tbody", {}, rows))));
+    const lines = [
+      ...spec.series,
+      ...(spec.bands ?? []).flatMap((band) => [
+        { name: `${band.name}, 5 %`, xs: band.xs, ys: band.low },
+        { name: `${band.name}, 95 %`, xs: band.xs, ys: band.high },
+      ]),
+    ];
+    const rows = lines.map((line) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, line.name),
+        Array.from({ length: 11 }, (_, step) => h("td", {}, spec.y.format(between(line, step / 10)))),
+      ),
+    );
+    for (const point of spec.points ?? [])
+      rows.push(
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, point.name),
+          h("td", { colspan: 11 }, `${Math.round(100 * point.x)} % removed: ${spec.y.format(point.y)}`),
+        ),
+      );
+    const head = h(
+      "tr",
+      {},
+      h("th", { scope: "col" }, spec.x.title),
+      Array.from({ length: 11 }, (_, step) => h("th", { scope: "col" }, `${10 * step} %`)),
+    );
+    details.append(
+      h(
+        "div",
+        { class: "box", tabIndex: 0, role: "region", "aria-label": spec.label },
+        h("table", { class: "small" }, h("thead", {}, head), h("tbody", {}, rows)),
+      ),
+    );
   });
   details.open = opened.has(spec.key);
   return details;

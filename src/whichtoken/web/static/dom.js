@@ -1,7 +1,17 @@
 /** Builds elements. Texts enter as text nodes and attribute values, never as markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "tabIndex", "open", "selected", "readOnly", "textContent"]);
+const PROPERTIES = new Set([
+  "value",
+  "checked",
+  "disabled",
+  "hidden",
+  "tabIndex",
+  "open",
+  "selected",
+  "readOnly",
+  "textContent",
+]);
 
 function fill(element, properties, children) {
   for (const [name, value] of Object.entries(properties ?? {})) {
@@ -10,7 +20,9 @@ function fill(element, properties, children) {
     else if (PROPERTIES.has(name)) element[name] = value;
     else if (value !== false) element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -25,8 +37,11 @@ export const find = (id) => document.getElementById(id);
 /** Replaces what is inside an element, and returns the element. The focus stays on the control with the same `data-key`. */
 export function put(element, ...children) {
   const held = element.contains(document.activeElement) ? document.activeElement.dataset?.key : undefined;
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
-  if (held !== undefined) [...element.querySelectorAll("[data-key]")].find((item) => item.dataset.key === held && !item.disabled)?.focus();
+  element.replaceChildren(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
+  if (held !== undefined)
+    [...element.querySelectorAll("[data-key]")].find((item) => item.dataset.key === held && !item.disabled)?.focus();
   return element;
 }
 
@@ -35,7 +50,13 @@ export function choice(label, options, chosen, pick) {
   const group = h("div", { class: "segments", role: "group", "aria-label": label });
   for (const [value, title] of options) {
     const pressed = String(value === chosen);
-    group.append(h("button", { type: "button", "aria-pressed": pressed, "data-value": value, "data-key": value, onclick: () => pick(value) }, title));
+    group.append(
+      h(
+        "button",
+        { type: "button", "aria-pressed": pressed, "data-value": value, "data-key": value, onclick: () => pick(value) },
+        title,
+      ),
+    );
   }
   return group;
 }

@@ -11,7 +11,21 @@ import { drawPatches } from "./patches.js";
 import { drawChosen } from "./picker.js";
 import { drawPrediction } from "./prediction.js";
 import { drawReferences } from "./references.js";
-import { adopt, answered, askState, cancel, currentRow, leading, level, listen, model, removal, resultOf, run, session } from "./session.js";
+import {
+  adopt,
+  answered,
+  askState,
+  cancel,
+  currentRow,
+  leading,
+  level,
+  listen,
+  model,
+  removal,
+  resultOf,
+  run,
+  session,
+} from "./session.js";
 import { change, START, state, watch } from "./state.js";
 import { canUndo, forget, keepTop, removable, removeTop, reset, undo } from "./switches.js";
 import { drawLegend, drawSwitches, markOff, showScore } from "./words.js";
@@ -118,14 +132,30 @@ function drawReading() {
   const result = leading() ? resultOf(leading()) : null;
   const effects = result?.effects ?? EFFECTS;
   const held = document.activeElement?.closest("#words") ? drawn?.items.indexOf(document.activeElement) : -1;
-  const options = { effects, tokens: level() === "token", show: (cell) => showScore(find("score"), cell, row, effects), label: `${model().parts}; move with the arrow keys, press Space to switch one off or on` };
+  const options = {
+    effects,
+    tokens: level() === "token",
+    show: (cell) => showScore(find("score"), cell, row, effects),
+    label: `${model().parts}; move with the arrow keys, press Space to switch one off or on`,
+  };
   drawn = result?.picture ? drawPatches(row, result.picture, options) : drawSwitches(row, options);
   put(find("words"), drawn.element);
   if (held >= 0) drawn.items[held]?.focus();
   showScore(find("score"), null, row, effects);
   put(find("legend"), drawLegend(effects, row));
-  const about = result ? [result.source, ...(result.notes ?? []), row.note, row.nothing && !row.cells.some((cell) => cell.score > 0) ? row.nothing : ""] : [];
-  put(find("trust"), row.trust ? [h("b", {}, "How far to trust it: "), row.trust] : null, about.filter(Boolean).map((text) => h("span", { class: "quiet block" }, text)));
+  const about = result
+    ? [
+        result.source,
+        ...(result.notes ?? []),
+        row.note,
+        row.nothing && !row.cells.some((cell) => cell.score > 0) ? row.nothing : "",
+      ]
+    : [];
+  put(
+    find("trust"),
+    row.trust ? [h("b", {}, "How far to trust it: "), row.trust] : null,
+    about.filter(Boolean).map((text) => h("span", { class: "quiet block" }, text)),
+  );
   drawChoices();
 }
 
@@ -133,9 +163,30 @@ function drawChoices() {
   const ready = answered();
   put(
     find("choices"),
-    ready.length ? menu("Coloured by", ready.map((name) => [name, name + (resultOf(name).rows[level()]?.tuned_on_deletion ? " *" : "")]), leading(), (name) => change({ method: name })) : null,
-    model().levels.length > 1 ? choice("Words or tokens", model().levels.map((name) => [name, `${name[0].toUpperCase()}${name.slice(1)}s`]), level(), (name) => change({ level: name })) : null,
-    model().removals.length > 1 ? menu("Switched off means", model().removals.map((name) => [name, name === "delete" ? "deleted" : `replaced by ${name}`]), removal(), (name) => change({ removal: name })) : null,
+    ready.length
+      ? menu(
+          "Coloured by",
+          ready.map((name) => [name, name + (resultOf(name).rows[level()]?.tuned_on_deletion ? " *" : "")]),
+          leading(),
+          (name) => change({ method: name }),
+        )
+      : null,
+    model().levels.length > 1
+      ? choice(
+          "Words or tokens",
+          model().levels.map((name) => [name, `${name[0].toUpperCase()}${name.slice(1)}s`]),
+          level(),
+          (name) => change({ level: name }),
+        )
+      : null,
+    model().removals.length > 1
+      ? menu(
+          "Switched off means",
+          model().removals.map((name) => [name, name === "delete" ? "deleted" : `replaced by ${name}`]),
+          removal(),
+          (name) => change({ removal: name }),
+        )
+      : null,
   );
 }
 
@@ -150,8 +201,17 @@ function drawOff() {
 function drawTools() {
   const isScored = Boolean(leading());
   const most = Math.max(1, removable().length);
-  const field = h("input", { type: "number", min: 1, max: most, value: Math.min(number, most), "aria-label": "how many", "data-key": "many", onchange: (event) => (number = Math.max(1, Math.min(most, Number(event.target.value) || 3))) });
-  const act = (title, name, run_, isDisabled) => h("button", { type: "button", "data-tool": name, "data-key": name, disabled: isDisabled, onclick: run_ }, title);
+  const field = h("input", {
+    type: "number",
+    min: 1,
+    max: most,
+    value: Math.min(number, most),
+    "aria-label": "how many",
+    "data-key": "many",
+    onchange: (event) => (number = Math.max(1, Math.min(most, Number(event.target.value) || 3))),
+  });
+  const act = (title, name, run_, isDisabled) =>
+    h("button", { type: "button", "data-tool": name, "data-key": name, disabled: isDisabled, onclick: run_ }, title);
   const n = () => number;
   put(
     find("tools"),
@@ -160,7 +220,13 @@ function drawTools() {
     act("Keep only them", "keep", () => keepTop(n()), !isScored),
     act("Undo", "undo", undo, !canUndo()),
     act("Reset", "reset", reset, !state.off.length),
-    h("span", { class: "quiet" }, state.off.length ? `${count(drawn.cells.filter((cell) => cell.tokens.length && cell.tokens.every((token) => state.off.includes(token))).length, level() === "word" ? "words" : "tokens")} off` : `Click a ${level() === "word" ? "word" : "token"} to switch it off.`),
+    h(
+      "span",
+      { class: "quiet" },
+      state.off.length
+        ? `${count(drawn.cells.filter((cell) => cell.tokens.length && cell.tokens.every((token) => state.off.includes(token))).length, level() === "word" ? "words" : "tokens")} off`
+        : `Click a ${level() === "word" ? "word" : "token"} to switch it off.`,
+    ),
   );
 }
 
@@ -168,7 +234,19 @@ function drawTab() {
   const bar = find("tabs");
   if (!bar.childElementCount) {
     for (const [name, title] of TABS) {
-      bar.append(h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "tab-panel", onclick: () => change({ tab: name }) }, title));
+      bar.append(
+        h(
+          "button",
+          {
+            type: "button",
+            role: "tab",
+            id: `tab-${name}`,
+            "aria-controls": "tab-panel",
+            onclick: () => change({ tab: name }),
+          },
+          title,
+        ),
+      );
     }
     bar.addEventListener("keydown", moveTab);
   }
@@ -199,11 +277,18 @@ function drawProgress() {
     if (state.tab !== "export") drawTab();
     return;
   }
-  const text = progress.position > 0 ? `waiting: ${progress.position} before this one` : `${progress.what}${progress.passes ? `, ${count(progress.passes, "passes")}` : ""}${progress.seconds ? `, ${clock(progress.seconds)}` : ""}`;
-  put(find("progress"), h("progress", { max: Math.max(1, progress.of), value: progress.done, "aria-label": "progress" }), h("span", {}, text), h("button", { type: "button", class: "quietly", onclick: cancel }, "Stop"));
+  const text =
+    progress.position > 0
+      ? `waiting: ${progress.position} before this one`
+      : `${progress.what}${progress.passes ? `, ${count(progress.passes, "passes")}` : ""}${progress.seconds ? `, ${clock(progress.seconds)}` : ""}`;
+  put(
+    find("progress"),
+    h("progress", { max: Math.max(1, progress.of), value: progress.done, "aria-label": "progress" }),
+    h("span", {}, text),
+    h("button", { type: "button", class: "quietly", onclick: cancel }, "Stop"),
+  );
 }
 
 function drawError() {
   put(find("problem"), session.error ? h("p", { class: "problem", role: "alert" }, session.error) : null);
 }
-

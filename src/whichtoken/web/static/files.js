@@ -5,7 +5,12 @@ import { download, find, h, put } from "./dom.js";
 import { adopt, answered, getInfo, level, resultOf, session } from "./session.js";
 import { addressOf, change, isLinkable, START, state } from "./state.js";
 
-const FORMATS = [["json", "JSON", "the records, for the library"], ["html", "HTML", "a page of its own"], ["png", "PNG", "a picture"], ["svg", "SVG", "a picture that scales"]];
+const FORMATS = [
+  ["json", "JSON", "the records, for the library"],
+  ["html", "HTML", "a page of its own"],
+  ["png", "PNG", "a picture"],
+  ["svg", "SVG", "a picture that scales"],
+];
 
 /** Fills the tab. */
 export function drawExport(place) {
@@ -18,15 +23,61 @@ export function drawExport(place) {
     }
   };
   const records = () => answered().flatMap((name) => (resultOf(name) ? [resultOf(name).record] : []));
-  const exported = FORMATS.filter(([format]) => getInfo().figures || !["png", "svg"].includes(format)).map(([format, title, about]) =>
-    h("button", { type: "button", "data-format": format, title: about, disabled: !answered().length, onclick: guard(() => exportAs(format, records())) }, title),
+  const exported = FORMATS.filter(([format]) => getInfo().figures || !["png", "svg"].includes(format)).map(
+    ([format, title, about]) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "data-format": format,
+          title: about,
+          disabled: !answered().length,
+          onclick: guard(() => exportAs(format, records())),
+        },
+        title,
+      ),
   );
   put(
     place,
-    h("div", { class: "exports" },
-      h("section", {}, h("h4", {}, "A link"), h("p", { class: "quiet" }, isLinkable(state) ? "The address of this page opens the same view, on this server." : "This input is too long for a link, or an image. Save a file instead."), h("button", { type: "button", id: "copy-link", disabled: !isLinkable(state), onclick: guard(copyLink) }, "Copy the link")),
-      h("section", {}, h("h4", {}, "A file"), h("p", { class: "quiet" }, "Keeps the input, the choices and all explanations; opens without computing them again."), h("button", { type: "button", id: "save-file", disabled: !answered().length, onclick: guard(save) }, "Save"), h("button", { type: "button", onclick: () => find("open-file").click() }, "Open")),
-      h("section", {}, h("h4", {}, "Export"), h("p", { class: "quiet" }, "What is shown above, with all chosen methods."), h("div", { class: "row" }, exported)),
+    h(
+      "div",
+      { class: "exports" },
+      h(
+        "section",
+        {},
+        h("h4", {}, "A link"),
+        h(
+          "p",
+          { class: "quiet" },
+          isLinkable(state)
+            ? "The address of this page opens the same view, on this server."
+            : "This input is too long for a link, or an image. Save a file instead.",
+        ),
+        h(
+          "button",
+          { type: "button", id: "copy-link", disabled: !isLinkable(state), onclick: guard(copyLink) },
+          "Copy the link",
+        ),
+      ),
+      h(
+        "section",
+        {},
+        h("h4", {}, "A file"),
+        h(
+          "p",
+          { class: "quiet" },
+          "Keeps the input, the choices and all explanations; opens without computing them again.",
+        ),
+        h("button", { type: "button", id: "save-file", disabled: !answered().length, onclick: guard(save) }, "Save"),
+        h("button", { type: "button", onclick: () => find("open-file").click() }, "Open"),
+      ),
+      h(
+        "section",
+        {},
+        h("h4", {}, "Export"),
+        h("p", { class: "quiet" }, "What is shown above, with all chosen methods."),
+        h("div", { class: "row" }, exported),
+      ),
     ),
     said,
   );
@@ -56,7 +107,11 @@ async function exportAs(format, records) {
 /** Opens a saved view or the output of `whichtoken explain`, and shows it. */
 export async function openFile(file, show) {
   const { page, results } = await post("/api/open", { content: await file.text() });
-  const known = Object.fromEntries(Object.keys(START).filter((name) => page && name in page).map((name) => [name, page[name]]));
+  const known = Object.fromEntries(
+    Object.keys(START)
+      .filter((name) => page && name in page)
+      .map((name) => [name, page[name]]),
+  );
   const methods = [...new Set(results.map((each) => each.method))];
   const asked = page ? known : { ...START, input: { kind: "text", text: results[0]?.result.text ?? "" } };
   change({ ...START, ...asked, view: "explain", methods }, true);

@@ -11,15 +11,26 @@ const EXAMPLES = {
     { text: "I expected a masterpiece and got two hours of beautiful pictures without a story." },
   ],
   pair: [{ text: "A man plays the guitar on a stage.", pair: "Somebody makes music." }],
-  question: [{ question: "Who wrote the letter?", context: "The letter was written by Ada in the spring, and Charles read it in July." }],
+  question: [
+    {
+      question: "Who wrote the letter?",
+      context: "The letter was written by Ada in the spring, and Charles read it in July.",
+    },
+  ],
   prompt: [{ prompt: "The capital of France is" }],
   image: [],
 };
 const KINDS = { text: "Text", pair: "Two texts", question: "Question", image: "Image", prompt: "Prompt to continue" };
 const FIELDS = {
   text: [["text", "Text", "Type or paste a text", 3]],
-  pair: [["text", "First text", "for example a premise", 2], ["pair", "Second text", "for example a hypothesis", 2]],
-  question: [["question", "Question", "What do you want to know?", 1], ["context", "Context", "the text that contains the answer", 4]],
+  pair: [
+    ["text", "First text", "for example a premise", 2],
+    ["pair", "Second text", "for example a hypothesis", 2],
+  ],
+  question: [
+    ["question", "Question", "What do you want to know?", 1],
+    ["context", "Context", "the text that contains the answer", 4],
+  ],
   prompt: [["prompt", "Prompt", "The model continues this text", 3]],
 };
 
@@ -74,7 +85,10 @@ export async function takeImage(file) {
 
 /** Returns the input as the server takes it, or what is missing. */
 function read() {
-  if (draft.kind === "image") return draft.image ? { input: { kind: "image", data: draft.image.data } } : { missing: "Choose or drop an image first." };
+  if (draft.kind === "image")
+    return draft.image
+      ? { input: { kind: "image", data: draft.image.data } }
+      : { missing: "Choose or drop an image first." };
   const input = { kind: draft.kind };
   for (const [name, title] of FIELDS[draft.kind] ?? []) {
     input[name] = draft.values[name] ?? "";
@@ -110,16 +124,42 @@ function draw() {
   };
   put(
     find("ask-top"),
-    model.inputs.length > 1 ? choice("Kind of input", model.inputs.map((kind) => [kind, KINDS[kind] ?? kind]), draft.kind, pickKind) : null,
-    models.length > 1 ? menu("Model", models.map((each) => [each.id, each.title]), draft.model, pickModel) : h("p", { class: "quiet model" }, `${model.title} ${model.purpose}`),
+    model.inputs.length > 1
+      ? choice(
+          "Kind of input",
+          model.inputs.map((kind) => [kind, KINDS[kind] ?? kind]),
+          draft.kind,
+          pickKind,
+        )
+      : null,
+    models.length > 1
+      ? menu(
+          "Model",
+          models.map((each) => [each.id, each.title]),
+          draft.model,
+          pickModel,
+        )
+      : h("p", { class: "quiet model" }, `${model.title} ${model.purpose}`),
   );
-  put(find("ask-fields"), draft.kind === "image" ? imageField() : FIELDS[draft.kind].map(field), model.token ? tokenField() : null);
+  put(
+    find("ask-fields"),
+    draft.kind === "image" ? imageField() : FIELDS[draft.kind].map(field),
+    model.token ? tokenField() : null,
+  );
   put(find("examples"), examples());
 }
 
 function field([name, title, hint, rows]) {
   const limit = getInfo().limits?.text_characters;
-  const area = h("textarea", { id: `field-${name}`, rows, placeholder: hint, dir: "auto", maxlength: limit, spellcheck: "false", value: draft.values[name] ?? "" });
+  const area = h("textarea", {
+    id: `field-${name}`,
+    rows,
+    placeholder: hint,
+    dir: "auto",
+    maxlength: limit,
+    spellcheck: "false",
+    value: draft.values[name] ?? "",
+  });
   area.addEventListener("input", () => (draft.values[name] = area.value));
   return h("label", { class: FIELDS[draft.kind].length > 1 ? "" : "only" }, h("span", {}, title), area);
 }
@@ -131,8 +171,17 @@ function tokenField() {
 }
 
 function imageField() {
-  const input = h("input", { type: "file", accept: "image/png,image/jpeg,image/gif,image/webp,image/bmp", onchange: (event) => event.target.files[0] && takeImage(event.target.files[0]) });
-  return h("label", { class: "drop" }, h("span", {}, draft.image ? draft.image.name : "Drop an image here, or choose a file"), input);
+  const input = h("input", {
+    type: "file",
+    accept: "image/png,image/jpeg,image/gif,image/webp,image/bmp",
+    onchange: (event) => event.target.files[0] && takeImage(event.target.files[0]),
+  });
+  return h(
+    "label",
+    { class: "drop" },
+    h("span", {}, draft.image ? draft.image.name : "Drop an image here, or choose a file"),
+    input,
+  );
 }
 
 function examples() {
@@ -147,7 +196,11 @@ function examples() {
         draw();
         send();
       };
-      return h("button", { type: "button", class: "example", title, onclick: act }, title.length > 44 ? `${title.slice(0, 42).trimEnd()}…` : title);
+      return h(
+        "button",
+        { type: "button", class: "example", title, onclick: act },
+        title.length > 44 ? `${title.slice(0, 42).trimEnd()}…` : title,
+      );
     }),
   ];
 }

@@ -11,7 +11,8 @@ export function signed(number) {
 export const plain = (number, digits = 3) => (number === null || number === undefined ? "" : number.toFixed(digits));
 
 /** Returns an output as a percentage, or as a value for models that predict numbers. */
-export const output = (number, reading) => (reading === "value" ? Number(number.toPrecision(4)).toString() : percent(number));
+export const output = (number, reading) =>
+  reading === "value" ? Number(number.toPrecision(4)).toString() : percent(number);
 
 /** Returns "1 word" or "3 words"; `plural` is the plural form. */
 export const count = (number, plural) => `${number} ${number === 1 ? plural.replace(/(?<=ch)es$|s$/, "") : plural}`;

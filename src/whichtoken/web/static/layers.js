@@ -11,7 +11,16 @@ export function drawLayers(place) {
   const names = answered().filter((name) => (resultOf(name).layers?.[level()] ?? []).length);
   if (!names.length) {
     const able = answered().some((name) => methodFacts(name)?.layers);
-    put(place, h("p", { class: "quiet" }, able ? "There are no layers for this input." : "None of the chosen methods says what each layer adds. Add one that does, for example attcat."));
+    put(
+      place,
+      h(
+        "p",
+        { class: "quiet" },
+        able
+          ? "There are no layers for this input."
+          : "None of the chosen methods says what each layer adds. Add one that does, for example attcat.",
+      ),
+    );
     return;
   }
   const name = names.includes(chosen) ? chosen : names.includes(leading()) ? leading() : names[0];
@@ -19,17 +28,52 @@ export function drawLayers(place) {
     chosen = value;
     drawLayers(place);
   };
-  put(place, names.length > 1 ? menu("Method", names.map((each) => [each, each]), name, pick) : null, map(name));
+  put(
+    place,
+    names.length > 1
+      ? menu(
+          "Method",
+          names.map((each) => [each, each]),
+          name,
+          pick,
+        )
+      : null,
+    map(name),
+  );
 }
 
 function map(name) {
   const rows = resultOf(name).layers[level()];
   const words = rows[0].cells;
-  const head = h("tr", {}, h("td", {}), words.map((cell) => h("th", { scope: "col" }, h("span", {}, cell.text))));
-  const lines = rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name), row.cells.map((cell) => h("td", { class: cell.shade, title: `${row.name}, ${cell.text}: ${signed(cell.score)}` }))));
+  const head = h(
+    "tr",
+    {},
+    h("td", {}),
+    words.map((cell) => h("th", { scope: "col" }, h("span", {}, cell.text))),
+  );
+  const lines = rows.map((row) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, row.name),
+      row.cells.map((cell) =>
+        h("td", { class: cell.shade, title: `${row.name}, ${cell.text}: ${signed(cell.score)}` }),
+      ),
+    ),
+  );
   return h(
     "div",
     { class: "box plain", tabIndex: 0, role: "region", "aria-label": `What each layer adds, ${name}` },
-    h("table", { class: "layers" }, h("caption", {}, `What each layer adds to the score of each ${level() === "word" ? "word" : "token"} (${name}); the last row is the sum.`), h("thead", {}, head), h("tbody", {}, lines)),
+    h(
+      "table",
+      { class: "layers" },
+      h(
+        "caption",
+        {},
+        `What each layer adds to the score of each ${level() === "word" ? "word" : "token"} (${name}); the last row is the sum.`,
+      ),
+      h("thead", {}, head),
+      h("tbody", {}, lines),
+    ),
   );
 }

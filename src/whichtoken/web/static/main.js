@@ -64,8 +64,11 @@ function exploreRow(id, input, method) {
 }
 
 function exploreTexts(texts, methods) {
-  const able = methods.filter((name) => model().methods.some((method) => method.name === name.split("@")[0] && !method.cannot_run));
-  const input = texts.length === 2 ? { kind: "pair", text: texts[0], pair: texts[1] } : { kind: "text", text: texts.join(" ") };
+  const able = methods.filter((name) =>
+    model().methods.some((method) => method.name === name.split("@")[0] && !method.cannot_run),
+  );
+  const input =
+    texts.length === 2 ? { kind: "pair", text: texts[0], pair: texts[1] } : { kind: "text", text: texts.join(" ") };
   change({ ...START, view: "explain", model: model().id, input, methods: able }, true);
   openExplain();
   scrollTo(0, 0);
@@ -86,7 +89,8 @@ function acceptFiles() {
     change({ view: "review" });
     return takeTable(file);
   };
-  const guard = (file) => open(file).catch((error) => put(find("start-problem"), h("p", { class: "problem", role: "alert" }, error.message)));
+  const guard = (file) =>
+    open(file).catch((error) => put(find("start-problem"), h("p", { class: "problem", role: "alert" }, error.message)));
   addEventListener("dragover", (event) => event.preventDefault());
   addEventListener("drop", (event) => {
     event.preventDefault();
@@ -107,7 +111,15 @@ function askToken() {
     setToken(field.value.trim());
     location.reload();
   };
-  put(find("start-problem"), h("form", { class: "inline token", onsubmit: submit }, h("label", {}, h("span", {}, "This server needs the token that it printed when it started"), field), h("button", { class: "primary" }, "Continue")));
+  put(
+    find("start-problem"),
+    h(
+      "form",
+      { class: "inline token", onsubmit: submit },
+      h("label", {}, h("span", {}, "This server needs the token that it printed when it started"), field),
+      h("button", { class: "primary" }, "Continue"),
+    ),
+  );
   field.focus();
 }
 

@@ -11,7 +11,11 @@ export function drawPatches(row, picture, { effects, show, label }) {
   const items = [];
   const patches = row.cells.filter((cell) => cell.tokens.length);
   patches.forEach((cell, place) => {
-    const item = h("span", { class: `patch ${cell.shade}`, role: "switch", "aria-label": `row ${Math.floor(place / picture.columns) + 1}, column ${(place % picture.columns) + 1}, ${describe(cell, row, effects)}` });
+    const item = h("span", {
+      class: `patch ${cell.shade}`,
+      role: "switch",
+      "aria-label": `row ${Math.floor(place / picture.columns) + 1}, column ${(place % picture.columns) + 1}, ${describe(cell, row, effects)}`,
+    });
     item.style.opacity = String(Math.abs(cell.share) * 0.75);
     item.addEventListener("click", () => toggle(cell));
     item.addEventListener("keydown", (event) => {

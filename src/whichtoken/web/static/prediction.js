@@ -16,15 +16,33 @@ export function drawPrediction(place, retarget) {
   const isChanged = state.off.length > 0;
   put(
     place,
-    h("p", { class: "eyebrow" }, isChanged ? `with ${model().parts} switched off` : state.target ? "explained" : model().targets === "answer" ? "answer" : "prediction"),
+    h(
+      "p",
+      { class: "eyebrow" },
+      isChanged
+        ? `with ${model().parts} switched off`
+        : state.target
+          ? "explained"
+          : model().targets === "answer"
+            ? "answer"
+            : "prediction",
+    ),
     h(
       "p",
       { class: "headline" },
       h("b", { class: "label", dir: "auto" }, part.label),
       " ",
-      h("span", { id: "output", class: "number", "data-output": now ? now.output : "" }, now ? output(now.output, part.reading) : "…"),
+      h(
+        "span",
+        { id: "output", class: "number", "data-output": now ? now.output : "" },
+        now ? output(now.output, part.reading) : "…",
+      ),
     ),
-    h("p", { class: "change number", role: "status", "aria-live": "polite" }, isChanged && now ? changeText(part, now) : "\u00a0"),
+    h(
+      "p",
+      { class: "change number", role: "status", "aria-live": "polite" },
+      isChanged && now ? changeText(part, now) : "\u00a0",
+    ),
     entities(),
     labels(now, retarget),
     contrast(part, retarget),
@@ -45,7 +63,21 @@ function entities() {
   return h(
     "div",
     { class: "chips", role: "group", "aria-label": "Which part is explained" },
-    parts.map((part, at) => h("button", { type: "button", class: "chip", "data-part": at, "data-key": `part ${at}`, "aria-pressed": String(at === state.part) }, part.label, " ", h("small", {}, part.whole_shown))),
+    parts.map((part, at) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "chip",
+          "data-part": at,
+          "data-key": `part ${at}`,
+          "aria-pressed": String(at === state.part),
+        },
+        part.label,
+        " ",
+        h("small", {}, part.whole_shown),
+      ),
+    ),
   );
 }
 
@@ -62,7 +94,24 @@ function labels(now, retarget) {
     bar.lastChild.style.left = `${100 * (whole.get(label) ?? probability)}%`;
     const about = label === current ? "explained" : `explain ${label} instead`;
     list.append(
-      h("li", {}, h("button", { type: "button", class: "target", "data-key": `label ${label}`, "aria-pressed": String(label === current), title: about, onclick: () => retarget({ label }) }, h("span", { class: "name" }, label), bar, h("span", { class: "number" }, percent(probability)))),
+      h(
+        "li",
+        {},
+        h(
+          "button",
+          {
+            type: "button",
+            class: "target",
+            "data-key": `label ${label}`,
+            "aria-pressed": String(label === current),
+            title: about,
+            onclick: () => retarget({ label }),
+          },
+          h("span", { class: "name" }, label),
+          bar,
+          h("span", { class: "number" }, percent(probability)),
+        ),
+      ),
     );
   }
   return [h("h3", { class: "eyebrow" }, "explain another label"), list];
@@ -74,17 +123,40 @@ function contrast(part, retarget) {
   const label = state.target?.label ?? part.label.split(" rather than ")[0];
   const others = known.filter((each) => each !== label);
   const pick = (other) => retarget(other ? { label, rather_than: other } : { label });
-  return menu("Why this label rather than", [["", "anything else"], ...others.map((each) => [each, each])], state.target?.rather_than ?? "", pick);
+  return menu(
+    "Why this label rather than",
+    [["", "anything else"], ...others.map((each) => [each, each])],
+    state.target?.rather_than ?? "",
+    pick,
+  );
 }
 
 function otherTarget(retarget) {
   const isAnswer = model().targets === "answer";
   if (!isAnswer && model().labels.length <= 10) return null;
-  const field = h("input", { type: "text", list: isAnswer ? null : "all-labels", placeholder: isAnswer ? "words of the context" : "name of a label", autocomplete: "off" });
-  const list = isAnswer ? null : h("datalist", { id: "all-labels" }, model().labels.map((label) => h("option", { value: label })));
+  const field = h("input", {
+    type: "text",
+    list: isAnswer ? null : "all-labels",
+    placeholder: isAnswer ? "words of the context" : "name of a label",
+    autocomplete: "off",
+  });
+  const list = isAnswer
+    ? null
+    : h(
+        "datalist",
+        { id: "all-labels" },
+        model().labels.map((label) => h("option", { value: label })),
+      );
   const submit = (event) => {
     event.preventDefault();
     if (field.value.trim()) retarget({ label: field.value.trim() });
   };
-  return h("form", { class: "inline", onsubmit: submit }, h("label", {}, h("span", {}, isAnswer ? "Explain another answer" : "Explain any label"), field), list, h("button", {}, "Explain"), state.target ? h("button", { type: "button", onclick: () => retarget(null) }, "Back to the prediction") : null);
+  return h(
+    "form",
+    { class: "inline", onsubmit: submit },
+    h("label", {}, h("span", {}, isAnswer ? "Explain another answer" : "Explain any label"), field),
+    list,
+    h("button", {}, "Explain"),
+    state.target ? h("button", { type: "button", onclick: () => retarget(null) }, "Back to the prediction") : null,
+  );
 }

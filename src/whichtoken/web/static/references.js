@@ -10,7 +10,14 @@ export const hasReferences = () => answered().some((name) => resultOf(name).refe
 export function drawReferences(place) {
   const name = answered().find((each) => resultOf(each).references?.length);
   if (!name) {
-    put(place, h("p", { class: "quiet" }, "Only Contrast-CAT compares the input with references. Add contrast-cat to see the ones it used."));
+    put(
+      place,
+      h(
+        "p",
+        { class: "quiet" },
+        "Only Contrast-CAT compares the input with references. Add contrast-cat to see the ones it used.",
+      ),
+    );
     return;
   }
   const all = resultOf(name).references;
@@ -18,7 +25,11 @@ export function drawReferences(place) {
   const isStored = all.some((reference) => reference.text);
   put(
     place,
-    h("p", { class: "quiet intro" }, `${name} contrasted the input with ${all.length} references of other labels; ${survived.length} survived the refinement and are averaged.${isStored ? "" : " This library does not store their texts."}`),
+    h(
+      "p",
+      { class: "quiet intro" },
+      `${name} contrasted the input with ${all.length} references of other labels; ${survived.length} survived the refinement and are averaged.${isStored ? "" : " This library does not store their texts."}`,
+    ),
     h(
       "ol",
       { class: "references" },
@@ -26,8 +37,20 @@ export function drawReferences(place) {
         h(
           "li",
           { class: reference.survived ? "" : "dropped" },
-          h("p", { dir: "auto" }, reference.text ? reference.text.join(" / ") : h("span", { class: "quiet" }, `a text of ${reference.n_tokens} tokens`)),
-          h("p", { class: "quiet number" }, `${reference.label}, ${percent(reference.probability)} for the explained label`, reference.drop === null ? null : ` · drop ${reference.drop.toFixed(2)}`, reference.survived ? null : " · discarded"),
+          h(
+            "p",
+            { dir: "auto" },
+            reference.text
+              ? reference.text.join(" / ")
+              : h("span", { class: "quiet" }, `a text of ${reference.n_tokens} tokens`),
+          ),
+          h(
+            "p",
+            { class: "quiet number" },
+            `${reference.label}, ${percent(reference.probability)} for the explained label`,
+            reference.drop === null ? null : ` · drop ${reference.drop.toFixed(2)}`,
+            reference.survived ? null : " · discarded",
+          ),
         ),
       ),
     ),

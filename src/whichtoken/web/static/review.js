@@ -55,7 +55,12 @@ function drawForm() {
   const of = modelOf(asked.model);
   const models = getInfo().models.filter((each) => each.inputs.includes("text") || each.inputs.includes("pair"));
   const able = of.methods.filter((method) => !method.cannot_run);
-  const file = h("input", { type: "file", id: "review-file", accept: ".csv,.tsv,.jsonl,.txt,text/csv", onchange: (event) => event.target.files[0] && takeTable(event.target.files[0]) });
+  const file = h("input", {
+    type: "file",
+    id: "review-file",
+    accept: ".csv,.tsv,.jsonl,.txt,text/csv",
+    onchange: (event) => event.target.files[0] && takeTable(event.target.files[0]),
+  });
   const column = (name, title, hint) => {
     const input = h("input", { type: "text", value: asked[name], placeholder: hint, autocomplete: "off" });
     input.addEventListener("input", () => (asked[name] = input.value.trim()));
@@ -63,12 +68,32 @@ function drawForm() {
   };
   put(
     find("review-form"),
-    h("label", { class: "drop" }, h("span", {}, asked.name || "Drop a CSV, TSV, JSON lines or text file here, or choose one"), file),
+    h(
+      "label",
+      { class: "drop" },
+      h("span", {}, asked.name || "Drop a CSV, TSV, JSON lines or text file here, or choose one"),
+      file,
+    ),
     h(
       "div",
       { class: "row" },
-      models.length > 1 ? menu("Model", models.map((each) => [each.id, each.title]), asked.model, (id) => { asked.model = id; drawForm(); }) : null,
-      menu("Method", [["", `quick (${of.quick_method})`], ...able.map((method) => [method.name, method.name])], asked.method, (name) => (asked.method = name)),
+      models.length > 1
+        ? menu(
+            "Model",
+            models.map((each) => [each.id, each.title]),
+            asked.model,
+            (id) => {
+              asked.model = id;
+              drawForm();
+            },
+          )
+        : null,
+      menu(
+        "Method",
+        [["", `quick (${of.quick_method})`], ...able.map((method) => [method.name, method.name])],
+        asked.method,
+        (name) => (asked.method = name),
+      ),
       column("columns", "Text column", "found by its name"),
       column("label", "Gold column", "label, labels"),
       h("button", { type: "button", onclick: () => sampleFile() }, "Try a small sample"),
@@ -90,7 +115,15 @@ async function review() {
   opened.clear();
   drawTable();
   say("starting");
-  const body = { model: asked.model, content: asked.content, format: asked.format, method: asked.method || null, columns: asked.columns ? asked.columns.split(",").map((name) => name.trim()) : null, label: asked.label || null, id: null };
+  const body = {
+    model: asked.model,
+    content: asked.content,
+    format: asked.format,
+    method: asked.method || null,
+    columns: asked.columns ? asked.columns.split(",").map((name) => name.trim()) : null,
+    label: asked.label || null,
+    id: null,
+  };
   try {
     let drawnAt = 0;
     for await (const [event, data] of stream("/api/review", body, mine.signal)) {
@@ -118,7 +151,13 @@ async function review() {
 function say(text, isProblem = false) {
   const stop = h("button", { type: "button", class: "quietly", onclick: () => job?.abort() }, "Stop");
   if (isProblem) put(find("review-progress"), h("p", { class: "problem", role: "alert" }, text));
-  else put(find("review-progress"), text && job ? [h("progress", { max: total || 1, value: rows.length, "aria-label": "rows done" }), h("span", {}, text), stop] : text);
+  else
+    put(
+      find("review-progress"),
+      text && job
+        ? [h("progress", { max: total || 1, value: rows.length, "aria-label": "rows done" }), h("span", {}, text), stop]
+        : text,
+    );
 }
 
 const values = {
@@ -143,33 +182,78 @@ function passes(row) {
 
 function drawTable() {
   find("review-result").hidden = !rows.length && !bad.length;
-  put(find("review-totals"), totals?.known ? [h("b", { class: "figure" }, totals.accuracy), ` correct: ${totals.correct} of ${totals.known} with a gold label`, confusions()] : null);
+  put(
+    find("review-totals"),
+    totals?.known
+      ? [
+          h("b", { class: "figure" }, totals.accuracy),
+          ` correct: ${totals.correct} of ${totals.known} with a gold label`,
+          confusions(),
+        ]
+      : null,
+  );
   drawFilters();
   drawRows();
-  put(find("review-bad"), bad.length ? h("details", {}, h("summary", {}, `${count(bad.length, "rows")} could not be used`), h("ul", {}, bad.map(({ row, message }) => h("li", {}, `row ${row}: ${message}`)))) : null);
+  put(
+    find("review-bad"),
+    bad.length
+      ? h(
+          "details",
+          {},
+          h("summary", {}, `${count(bad.length, "rows")} could not be used`),
+          h(
+            "ul",
+            {},
+            bad.map(({ row, message }) => h("li", {}, `row ${row}: ${message}`)),
+          ),
+        )
+      : null,
+  );
 }
 
 function confusions() {
   if (!totals.confusions.length) return null;
-  return h("div", { class: "chips", role: "group", "aria-label": "Mistakes by kind" }, totals.confusions.slice(0, 8).map(([gold, predicted, n]) => {
-    const isOn = filters.gold === gold && filters.predicted === predicted;
-    const act = () => {
-      Object.assign(filters, isOn ? { gold: "", predicted: "" } : { gold, predicted });
-      drawTable();
-    };
-    return h("button", { type: "button", class: "chip", "data-key": `${gold}/${predicted}`, "aria-pressed": String(isOn), onclick: act }, `gold ${gold}, predicted ${predicted} `, h("small", {}, String(n)));
-  }));
+  return h(
+    "div",
+    { class: "chips", role: "group", "aria-label": "Mistakes by kind" },
+    totals.confusions.slice(0, 8).map(([gold, predicted, n]) => {
+      const isOn = filters.gold === gold && filters.predicted === predicted;
+      const act = () => {
+        Object.assign(filters, isOn ? { gold: "", predicted: "" } : { gold, predicted });
+        drawTable();
+      };
+      return h(
+        "button",
+        {
+          type: "button",
+          class: "chip",
+          "data-key": `${gold}/${predicted}`,
+          "aria-pressed": String(isOn),
+          onclick: act,
+        },
+        `gold ${gold}, predicted ${predicted} `,
+        h("small", {}, String(n)),
+      );
+    }),
+  );
 }
 
 function drawFilters() {
   const place = find("review-filters");
-  const names = (key) => [...new Set(rows.map((row) => row[key]).filter((value) => value !== null && value !== undefined))].sort();
+  const names = (key) =>
+    [...new Set(rows.map((row) => row[key]).filter((value) => value !== null && value !== undefined))].sort();
   const set = (key) => (value) => {
     filters[key] = value;
     limit = AT_ONCE;
     drawRows();
   };
-  const search = h("input", { type: "search", id: "review-search", "data-key": "search", value: filters.search, autocomplete: "off" });
+  const search = h("input", {
+    type: "search",
+    id: "review-search",
+    "data-key": "search",
+    value: filters.search,
+    autocomplete: "off",
+  });
   search.addEventListener("input", () => set("search")(search.value));
   const options = (key) => [["", "any"], ...names(key).map((name) => [name, name])];
   put(
@@ -177,8 +261,34 @@ function drawFilters() {
     h("label", { class: "grow" }, h("span", {}, "Search"), search),
     names("predicted").length ? menu("Predicted", options("predicted"), filters.predicted, set("predicted")) : null,
     names("gold").length ? menu("Gold", options("gold"), filters.gold, set("gold")) : null,
-    names("gold").length ? menu("Decisions", [["", "right and wrong"], ["wrong", "wrong"], ["right", "right"]], filters.decision, set("decision")) : null,
-    menu("Sort", [["mistakes", "mistakes first"], ["row", "file order"], ["output", "confidence"], ["text", "text"], ["predicted", "predicted"], ["gold", "gold"]], sort.by, (by) => { sort = { by, way: by === "output" ? "descending" : "ascending" }; drawRows(); }),
+    names("gold").length
+      ? menu(
+          "Decisions",
+          [
+            ["", "right and wrong"],
+            ["wrong", "wrong"],
+            ["right", "right"],
+          ],
+          filters.decision,
+          set("decision"),
+        )
+      : null,
+    menu(
+      "Sort",
+      [
+        ["mistakes", "mistakes first"],
+        ["row", "file order"],
+        ["output", "confidence"],
+        ["text", "text"],
+        ["predicted", "predicted"],
+        ["gold", "gold"],
+      ],
+      sort.by,
+      (by) => {
+        sort = { by, way: by === "output" ? "descending" : "ascending" };
+        drawRows();
+      },
+    ),
   );
 }
 
@@ -191,25 +301,68 @@ function drawRows() {
     drawRows();
   };
   find("review-count").textContent = `${shown.length} of ${count(rows.length, "rows")} shown`;
-  const body = h("tbody", {}, shown.slice(0, limit).map((row) => lines(row, columns)));
+  const body = h(
+    "tbody",
+    {},
+    shown.slice(0, limit).map((row) => lines(row, columns)),
+  );
   put(
     find("review-table"),
-    h("table", { class: "review" }, h("caption", { class: "hidden" }, "Reviewed texts"), h("thead", {}, h("tr", {}, columns.map((column) => sortHeading(column, sort, pick)))), body),
-    shown.length > limit ? h("p", {}, h("button", { type: "button", onclick: () => { limit += AT_ONCE; drawRows(); } }, "Show more")) : null,
+    h(
+      "table",
+      { class: "review" },
+      h("caption", { class: "hidden" }, "Reviewed texts"),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          columns.map((column) => sortHeading(column, sort, pick)),
+        ),
+      ),
+      body,
+    ),
+    shown.length > limit
+      ? h(
+          "p",
+          {},
+          h(
+            "button",
+            {
+              type: "button",
+              onclick: () => {
+                limit += AT_ONCE;
+                drawRows();
+              },
+            },
+            "Show more",
+          ),
+        )
+      : null,
   );
 }
 
 function lines(row, columns) {
   const mark = row.correct === false ? "mistake" : row.correct ? "correct" : "";
-  const button = h("button", { type: "button", class: "link", "aria-expanded": String(opened.has(row.row)), dir: "auto" }, row.text);
+  const button = h(
+    "button",
+    { type: "button", class: "link", "aria-expanded": String(opened.has(row.row)), dir: "auto" },
+    row.text,
+  );
   const cells = {
     row: () => h("td", { class: "number" }, String(row.row)),
     text: () => h("td", {}, button),
     gold: () => h("td", {}, row.gold ?? ""),
-    predicted: () => h("td", {}, row.predicted ?? row.label, mark === "mistake" ? h("span", { class: "tag bad" }, "mistake") : null),
+    predicted: () =>
+      h("td", {}, row.predicted ?? row.label, mark === "mistake" ? h("span", { class: "tag bad" }, "mistake") : null),
     output: () => h("td", { class: "number right" }, row.shown ?? percent(row.output)),
   };
-  const line = h("tr", { class: mark, "data-row": row.row }, columns.map((column) => cells[column.name]()));
+  const line = h(
+    "tr",
+    { class: mark, "data-row": row.row },
+    columns.map((column) => cells[column.name]()),
+  );
   button.addEventListener("click", () => {
     if (opened.delete(row.row)) line.nextSibling.remove();
     else {
@@ -233,8 +386,18 @@ function detail(row, width) {
       drawWords(shown, { effects: result.effects, tokens: false }),
       drawLegend(result.effects, shown),
       shown.trust ? h("p", { class: "trust" }, shown.trust) : null,
-      row.columns?.length ? h("dl", { class: "facts" }, row.columns.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))) : null,
-      h("button", { type: "button", class: "primary explore", onclick: () => explore(asked.model, row.input, result.name) }, "Explore this text"),
+      row.columns?.length
+        ? h(
+            "dl",
+            { class: "facts" },
+            row.columns.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+          )
+        : null,
+      h(
+        "button",
+        { type: "button", class: "primary explore", onclick: () => explore(asked.model, row.input, result.name) },
+        "Explore this text",
+      ),
     ),
   );
 }

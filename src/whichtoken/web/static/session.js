@@ -75,7 +75,12 @@ export function currentRow() {
   const row = leading() && rowOf(leading());
   if (row) return row;
   const cells = explained()?.cells ?? [];
-  return { name: "", cells: cells.map((cell) => ({ score: null, share: 0, shade: "", interval: null, uncertain: false, ...cell })), trust: "", note: "" };
+  return {
+    name: "",
+    cells: cells.map((cell) => ({ score: null, share: 0, shade: "", interval: null, uncertain: false, ...cell })),
+    trust: "",
+    note: "",
+  };
 }
 
 export const stateKey = (off) => JSON.stringify([state.part, removal(), level(), off]);
@@ -226,9 +231,18 @@ async function askCurves(bounds, mine) {
   const records = names.map((name) => resultOf(name).record);
   const found = { key: curvesKey(), methods: new Map(), band: known?.band ?? null, bounds: known?.bounds ?? null };
   const body = { model: model().id, records, level: level(), removal: removal(), random: RANDOM_ORDERS, bounds };
-  into.progress = { what: bounds ? "curves and the best possible order" : "curves", done: 0, of: names.length, position: 0 };
+  into.progress = {
+    what: bounds ? "curves and the best possible order" : "curves",
+    done: 0,
+    of: names.length,
+    position: 0,
+  };
   for await (const [event, data] of stream("/api/curves", body, mine.signal)) {
-    if (event === "curve") found.methods.set(names.find((name) => !found.methods.has(name) && sameMethod(name, data.method)) ?? data.method, data);
+    if (event === "curve")
+      found.methods.set(
+        names.find((name) => !found.methods.has(name) && sameMethod(name, data.method)) ?? data.method,
+        data,
+      );
     else if (event === "band") found.band = data;
     else if (event === "bounds") found.bounds = data;
     else note(into, event, data);
@@ -239,7 +253,8 @@ async function askCurves(bounds, mine) {
   }
 }
 
-const sameMethod = (asked, answer) => answer === asked || answer === asked.split("@")[0] || resultOf(asked)?.name === answer;
+const sameMethod = (asked, answer) =>
+  answer === asked || answer === asked.split("@")[0] || resultOf(asked)?.name === answer;
 
 /** Shows results of a saved file or of a table, without asking the server again. */
 export function adopt(results, prediction) {

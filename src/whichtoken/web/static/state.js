@@ -72,7 +72,10 @@ export function fromAddress(hash) {
   if (!query.has("kind")) return parts;
   const input = { kind: query.get("kind") };
   for (const name of TEXTS) if (query.has(name)) input[name] = query.get(name);
-  const numbers = (query.get("off") ?? "").split(".").filter((number) => /^\d+$/.test(number)).map(Number);
+  const numbers = (query.get("off") ?? "")
+    .split(".")
+    .filter((number) => /^\d+$/.test(number))
+    .map(Number);
   const [target, than, word] = ["target", "than", "word"].map((name) => query.get(name));
   return {
     ...START,
@@ -80,7 +83,14 @@ export function fromAddress(hash) {
     input,
     model: query.get("model") ?? "",
     methods: (query.get("methods") ?? "").split(",").filter(Boolean),
-    target: target === null ? null : { label: target, ...(than === null ? {} : { rather_than: than }), ...(word === null ? {} : { answer_word: Number(word) }) },
+    target:
+      target === null
+        ? null
+        : {
+            label: target,
+            ...(than === null ? {} : { rather_than: than }),
+            ...(word === null ? {} : { answer_word: Number(word) }),
+          },
     token: query.get("token") ?? "",
     method: query.get("method") ?? "",
     level: query.get("level") ?? START.level,

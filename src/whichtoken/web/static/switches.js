@@ -37,7 +37,11 @@ export const removeTop = (number) => setOff(top(number).flatMap((cell) => cell.t
 
 export function keepTop(number) {
   const kept = new Set(top(number));
-  setOff(removable().filter((cell) => !kept.has(cell)).flatMap((cell) => cell.tokens));
+  setOff(
+    removable()
+      .filter((cell) => !kept.has(cell))
+      .flatMap((cell) => cell.tokens),
+  );
 }
 
 export const reset = () => setOff([]);

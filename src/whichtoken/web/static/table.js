@@ -9,7 +9,16 @@ export function sortHeading(column, sort, pick) {
   return h(
     "th",
     { scope: "col", "aria-sort": isSorted ? sort.way : null, class: column.class, title: column.about },
-    h("button", { type: "button", "data-column": column.name, "data-key": `column ${column.name}`, onclick: () => pick({ by: column.name, way }) }, column.title),
+    h(
+      "button",
+      {
+        type: "button",
+        "data-column": column.name,
+        "data-key": `column ${column.name}`,
+        onclick: () => pick({ by: column.name, way }),
+      },
+      column.title,
+    ),
   );
 }
 

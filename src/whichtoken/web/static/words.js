@@ -14,13 +14,23 @@ export function describe(cell, row, effects) {
   return `${name}: ${effect} ${signed(cell.score)} (${share})${interval}`;
 }
 
-const classOf = (cell) => ["word", cell.shade, cell.uncertain && "uncertain", !cell.removable && "fixed"].filter(Boolean).join(" ");
+const classOf = (cell) =>
+  ["word", cell.shade, cell.uncertain && "uncertain", !cell.removable && "fixed"].filter(Boolean).join(" ");
 
 /** Returns words as switches; `show` is called with the cell under the pointer or the keyboard. */
 export function drawSwitches(row, { effects, tokens, show, label }) {
-  const line = h("p", { class: `words switches${tokens ? " tokens" : ""}`, dir: "auto", role: "group", "aria-label": label });
+  const line = h("p", {
+    class: `words switches${tokens ? " tokens" : ""}`,
+    dir: "auto",
+    role: "group",
+    "aria-label": label,
+  });
   const items = row.cells.map((cell) => {
-    const item = h("span", { class: classOf(cell), role: "switch", "aria-label": describe(cell, row, effects) }, cell.text);
+    const item = h(
+      "span",
+      { class: classOf(cell), role: "switch", "aria-label": describe(cell, row, effects) },
+      cell.text,
+    );
     if (!cell.removable) item.setAttribute("aria-disabled", "true");
     item.addEventListener("click", () => toggle(cell));
     item.addEventListener("keydown", (event) => {
@@ -49,7 +59,11 @@ export function markOff(drawn) {
 export function drawWords(row, { effects, tokens, point }) {
   const line = h("p", { class: `words${tokens ? " tokens" : ""}`, dir: "auto" });
   row.cells.forEach((cell, place) => {
-    const word = h("span", { class: classOf(cell), title: describe(cell, row, effects), "data-place": place }, cell.text);
+    const word = h(
+      "span",
+      { class: classOf(cell), title: describe(cell, row, effects), "data-place": place },
+      cell.text,
+    );
     line.append(cell.before, word);
   });
   if (point) {
@@ -62,11 +76,24 @@ export function drawWords(row, { effects, tokens, point }) {
 /** Fills the line that shows the score of one word, with its interval as a small picture. */
 export function showScore(place, cell, row, effects) {
   if (!cell || cell.score === null) {
-    put(place, h("span", { class: "quiet" }, cell ? cell.hint || cell.text : "Point at a word, or move with the arrow keys, to see its score."));
+    put(
+      place,
+      h(
+        "span",
+        { class: "quiet" },
+        cell ? cell.hint || cell.text : "Point at a word, or move with the arrow keys, to see its score.",
+      ),
+    );
     return;
   }
   const parts = describe(cell, row, effects).split(/: (.*)/s);
-  put(place, h("b", {}, parts[0]), " ", h("span", { class: "number" }, parts[1]), cell.interval ? drawInterval(cell) : null);
+  put(
+    place,
+    h("b", {}, parts[0]),
+    " ",
+    h("span", { class: "number" }, parts[1]),
+    cell.interval ? drawInterval(cell) : null,
+  );
 }
 
 function drawInterval({ share, interval }) {
@@ -84,7 +111,13 @@ function drawInterval({ share, interval }) {
 /** Returns the legend of the colours. */
 export function drawLegend(effects, row) {
   const scale = ["a20", "a10", "", "f10", "f20"].map((shade) => h("i", { class: shade }));
-  const legend = h("p", { class: "legend quiet" }, `${effects.below} ${effects.what} `, h("span", { class: "scale", "aria-hidden": "true" }, scale), ` ${effects.above} it`);
+  const legend = h(
+    "p",
+    { class: "legend quiet" },
+    `${effects.below} ${effects.what} `,
+    h("span", { class: "scale", "aria-hidden": "true" }, scale),
+    ` ${effects.above} it`,
+  );
   if (row?.uncertain) legend.append(" · ", h("span", { class: "uncertain" }, "dotted"), `: ${row.uncertain}`);
   if (row?.tuned_on_deletion) legend.append(" · * tuned on the deletion curve, which flatters its removal curves");
   return legend;
