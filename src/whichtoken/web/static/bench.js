@@ -46,7 +46,13 @@ function draw() {
       data.facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
     ),
     h("div", { id: "bench-table" }),
-    data.notes.map((note) => h("p", { class: "quiet" }, note)),
+    data.legend?.length ? h("p", { class: "quiet" }, data.legend.join(" · ")) : null,
+    h(
+      "details",
+      {},
+      h("summary", {}, "How it was measured"),
+      data.notes.map((note) => h("p", { class: "quiet" }, note)),
+    ),
     data.trends.length ? [h("h3", {}, "Curves"), h("div", { id: "bench-curves" })] : null,
     data.drill ? [h("h3", {}, "Where two methods disagree most"), h("div", { id: "bench-drill" })] : null,
     data.agreement ? [h("h3", {}, "Agreement of the rankings (Kendall's tau)"), agreement()] : null,
@@ -66,7 +72,8 @@ function drawTable() {
     { name: "method", title: "Method" },
     ...data.columns.map((column) => ({
       name: column.name,
-      title: column.better ? `${column.title} (${column.better} is better)` : column.title,
+      title: column.title,
+      about: [column.about, column.better ? `${column.better} is better` : ""].filter(Boolean).join("; "),
       first: column.better === "lower" ? "ascending" : "descending",
       class: "right",
     })),
@@ -114,8 +121,14 @@ function benchCell(cell) {
   const classes = ["right", cell.best && "best", cell.flattered && "flattered"].filter(Boolean).join(" ");
   return h(
     "td",
-    { class: classes, title: cell.p === null || cell.p === undefined ? null : `p ${plain(cell.p)}` },
-    h("span", { class: "mean number" }, cell.text, cell.best ? h("span", { class: "hidden" }, " best") : null),
+    { class: classes, title: cell.about },
+    h(
+      "span",
+      { class: "mean number" },
+      cell.close && !cell.best ? "• " : "",
+      cell.text,
+      cell.best ? h("span", { class: "hidden" }, " best") : null,
+    ),
     h("small", { class: "number" }, cell.interval),
   );
 }
@@ -160,7 +173,7 @@ function drawCurves() {
     drawChart({
       key: "bench",
       label: `${titles[trend][1]}: ${names.join(", ")}`,
-      x: { title: `${data.unit || "parts"} removed` },
+      x: { title: "removed" },
       y: { title: chosen.metric, format },
       height: 320,
       series,
@@ -231,13 +244,17 @@ function agreement() {
 
 const pair = { first: "", second: "" };
 
+/** Returns the best method that is not another setting of this one. */
+function unlike(method) {
+  const family = (name) => name.split(/[(@]/)[0];
+  const others = ranked().filter((line) => !line.control && family(line.method) !== family(method));
+  return (others[0] ?? ranked().find((line) => line.method !== method)).method;
+}
+
 function drawDrill() {
   const names = data.methods;
   if (!names.includes(pair.first)) [pair.first] = ranked().map((line) => line.method);
-  if (!names.includes(pair.second) || pair.second === pair.first)
-    pair.second = ranked()
-      .map((line) => line.method)
-      .find((name) => name !== pair.first);
+  if (!names.includes(pair.second) || pair.second === pair.first) pair.second = unlike(pair.first);
   const set = (key) => (value) => {
     pair[key] = value;
     drawDrill();
@@ -272,7 +289,7 @@ async function fillDrill(list, first, second) {
     const found = await get(`/api/benchmark/disagreements?${new URLSearchParams({ first, second, limit: "20" })}`);
     if (!list.isConnected) return;
     find("bench-plan").textContent =
-      `${found.inputs.length} inputs with the largest difference of AOPC (${found.plan})`;
+      `The ${found.inputs.length} of ${found.n} inputs with the largest difference of AOPC (${found.plan}).`;
     put(
       list,
       found.inputs.map((input) => drillItem(input, found)),
@@ -288,24 +305,17 @@ function drillItem(input, { first, second }) {
     [second, input.second_curve, 1],
   ].map(([name, ys, number]) => ({ name, ...look(number), xs: input.removed, ys }));
   const isValue = data.reading === "value";
-  const more = h("details", {}, h("summary", {}, "Curves"));
-  more.addEventListener("toggle", () => {
-    if (!more.open || more.querySelector("figure")) return;
-    more.append(
-      drawChart({
-        key: `drill ${input.number}`,
-        label: `Curves of ${first} and ${second}`,
-        x: { title: "removed" },
-        y: {
-          title: "probability",
-          format: (value) => output(value, isValue ? "value" : ""),
-          ...(isValue ? {} : { low: 0, high: 1 }),
-        },
-        height: 200,
-        series,
-      }),
-      h("p", { class: "keyline quiet" }, swatch(0), ` ${first} `, swatch(1), ` ${second}`),
-    );
+  const curves = drawChart({
+    key: `drill ${input.number}`,
+    label: `Curves of ${first} and ${second}`,
+    x: { title: "removed" },
+    y: {
+      title: "probability",
+      format: (value) => (isValue ? value.toPrecision(3) : percent(value, 0)),
+      ...(isValue ? {} : { low: 0, high: 1 }),
+    },
+    height: 170,
+    series,
   });
   return h(
     "li",
@@ -320,10 +330,11 @@ function drillItem(input, { first, second }) {
     h(
       "p",
       { class: "quiet number" },
-      `${input.label} ${output(input.probability, data.reading)} · ${first} ${plain(input.first)}, ${second} ${plain(input.second)}, difference ${plain(input.difference)}`,
-      input.tau === null ? null : ` · tau ${input.tau.toFixed(2)}`,
+      `${input.label} ${output(input.whole, data.reading)} · ${first} ${plain(input.first)}, ${second} ${plain(input.second)}, difference ${plain(input.difference)}`,
+      Number.isFinite(input.tau) ? ` · tau ${input.tau.toFixed(2)}` : null,
     ),
-    more,
+    curves,
+    h("p", { class: "keyline quiet" }, swatch(0), ` ${first} `, swatch(1), ` ${second}`),
     input.text
       ? h(
           "button",

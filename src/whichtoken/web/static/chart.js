@@ -49,11 +49,24 @@ function scales(spec, width) {
     ...(spec.bands ?? []).flatMap((band) => [...band.low, ...band.high]),
     ...(spec.points ?? []).map((point) => point.y),
   ].filter(Number.isFinite);
-  const low = spec.y.low ?? Math.min(...values, 0);
-  const high = spec.y.high ?? Math.max(...values, low + 1e-9);
+  const [low, high] = [spec.y.low, spec.y.high].includes(undefined)
+    ? round(Math.min(...values, 0), Math.max(...values, 1e-9))
+    : [spec.y.low, spec.y.high];
   const x = (value) => SIDE.left + value * (width - SIDE.left - SIDE.right);
   const y = (value) => height - SIDE.bottom - ((value - low) / (high - low)) * (height - SIDE.top - SIDE.bottom);
   return { x, y, low, high, height };
+}
+
+/** Returns bounds that contain these, and that four equal steps divide into round numbers. */
+function round(low, high) {
+  const rough = (high - low) / 4;
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  for (const factor of [1, 2, 2.5, 5, 10, 20]) {
+    const step = factor * unit;
+    const first = Math.floor(low / step + 1e-9) * step;
+    if (first + 4 * step >= high - 1e-9) return [first, first + 4 * step];
+  }
+  return [low, high];
 }
 
 function paint(spec, width, readout) {

@@ -44,7 +44,7 @@ export function drawTried(place) {
     label: `Deletion curve of ${leading() || "no method yet"} and ${points.length} states tried by hand`,
     x: xAxis(),
     y: yAxis(),
-    height: 230,
+    height: 190,
     series,
     bands,
     points,

@@ -9,7 +9,7 @@ import { clock, count } from "./format.js";
 import { drawLayers } from "./layers.js";
 import { drawPatches } from "./patches.js";
 import { drawChosen } from "./picker.js";
-import { drawPrediction } from "./prediction.js";
+import { drawHeadline, drawTargets } from "./prediction.js";
 import { drawReferences } from "./references.js";
 import {
   adopt,
@@ -27,7 +27,8 @@ import {
   session,
 } from "./session.js";
 import { change, START, state, watch } from "./state.js";
-import { canUndo, forget, keepTop, removable, removeTop, reset, undo } from "./switches.js";
+import { forget } from "./switches.js";
+import { drawTools } from "./tools.js";
 import { drawLegend, drawSwitches, markOff, showScore } from "./words.js";
 
 const TABS = [
@@ -39,7 +40,6 @@ const TABS = [
 ];
 const EFFECTS = { below: "opposes", above: "supports", what: "the label" };
 let drawn = null; // the words as drawn
-let number = 3; // of "remove the top 3"
 
 /** Starts the view. Without an input in the address, the first example is explained. */
 export function startExplain() {
@@ -143,20 +143,21 @@ function drawReading() {
   if (held >= 0) drawn.items[held]?.focus();
   showScore(find("score"), null, row, effects);
   put(find("legend"), drawLegend(effects, row));
-  const about = result
-    ? [
-        result.source,
-        ...(result.notes ?? []),
-        row.note,
-        row.nothing && !row.cells.some((cell) => cell.score > 0) ? row.nothing : "",
-      ]
-    : [];
-  put(
-    find("trust"),
-    row.trust ? [h("b", {}, "How far to trust it: "), row.trust] : null,
-    about.filter(Boolean).map((text) => h("span", { class: "quiet block" }, text)),
-  );
+  put(find("trust"), drawTrust(row, result));
   drawChoices();
+}
+
+/** Returns how far the explanation can be trusted, as far as its method says that, and notes about the input. */
+function drawTrust(row, result) {
+  if (!result) return null;
+  const isNothing = row.nothing && !row.cells.some((cell) => cell.score > 0);
+  const notes = [result.source, ...(result.notes ?? []), row.note, isNothing ? row.nothing : ""].filter(Boolean);
+  const unsaid = `${leading()} does not say how sure it is. Check it: switch the words off, and see its removal curve.`;
+  return [
+    h("h3", {}, "How far to trust it"),
+    h("p", { class: `trust${row.trust ? "" : " quiet"}` }, row.trust || unsaid),
+    notes.map((text) => h("p", { class: "quiet" }, text)),
+  ];
 }
 
 function drawChoices() {
@@ -179,55 +180,16 @@ function drawChoices() {
           (name) => change({ level: name }),
         )
       : null,
-    model().removals.length > 1
-      ? menu(
-          "Switched off means",
-          model().removals.map((name) => [name, name === "delete" ? "deleted" : `replaced by ${name}`]),
-          removal(),
-          (name) => change({ removal: name }),
-        )
-      : null,
   );
 }
 
 function drawOff() {
   if (!drawn || find("outcome").hidden) return;
   markOff(drawn);
-  drawTools();
-  drawPrediction(find("prediction"), retarget);
+  drawTools(find("tools"), drawn.cells);
+  drawHeadline(find("headline"));
+  drawTargets(find("prediction"), retarget);
   drawTried(find("tried"));
-}
-
-function drawTools() {
-  const isScored = Boolean(leading());
-  const most = Math.max(1, removable().length);
-  const field = h("input", {
-    type: "number",
-    min: 1,
-    max: most,
-    value: Math.min(number, most),
-    "aria-label": "how many",
-    "data-key": "many",
-    onchange: (event) => (number = Math.max(1, Math.min(most, Number(event.target.value) || 3))),
-  });
-  const act = (title, name, run_, isDisabled) =>
-    h("button", { type: "button", "data-tool": name, "data-key": name, disabled: isDisabled, onclick: run_ }, title);
-  const n = () => number;
-  put(
-    find("tools"),
-    h("label", { class: "stepper" }, "top ", field),
-    act("Remove them", "remove", () => removeTop(n()), !isScored),
-    act("Keep only them", "keep", () => keepTop(n()), !isScored),
-    act("Undo", "undo", undo, !canUndo()),
-    act("Reset", "reset", reset, !state.off.length),
-    h(
-      "span",
-      { class: "quiet" },
-      state.off.length
-        ? `${count(drawn.cells.filter((cell) => cell.tokens.length && cell.tokens.every((token) => state.off.includes(token))).length, level() === "word" ? "words" : "tokens")} off`
-        : `Click a ${level() === "word" ? "word" : "token"} to switch it off.`,
-    ),
-  );
 }
 
 function drawTab() {

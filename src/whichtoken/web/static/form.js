@@ -8,7 +8,6 @@ const EXAMPLES = {
     { text: "The acting is not great, but the music saves it." },
     { text: "Some of the actors were good, but overall the movie was boring." },
     { text: "It is very slow." },
-    { text: "I expected a masterpiece and got two hours of beautiful pictures without a story." },
   ],
   pair: [{ text: "A man plays the guitar on a stage.", pair: "Somebody makes music." }],
   question: [
@@ -173,13 +172,15 @@ function tokenField() {
 function imageField() {
   const input = h("input", {
     type: "file",
+    class: "hidden",
     accept: "image/png,image/jpeg,image/gif,image/webp,image/bmp",
     onchange: (event) => event.target.files[0] && takeImage(event.target.files[0]),
   });
   return h(
     "label",
     { class: "drop" },
-    h("span", {}, draft.image ? draft.image.name : "Drop an image here, or choose a file"),
+    h("span", {}, draft.image ? draft.image.name : "Drop an image here"),
+    h("span", { class: "button" }, "Choose a file"),
     input,
   );
 }
@@ -199,7 +200,7 @@ function examples() {
       return h(
         "button",
         { type: "button", class: "example", title, onclick: act },
-        title.length > 44 ? `${title.slice(0, 42).trimEnd()}…` : title,
+        title.length > 40 ? `${title.slice(0, 38).trimEnd()}…` : title,
       );
     }),
   ];

@@ -1,12 +1,12 @@
-/** Shows what the model predicts, before and after words are switched off, and lets the reader explain another label. */
+/** Shows what the model says, before and after words are switched off, and lets the reader explain another label. */
 
-import { h, menu, put } from "./dom.js";
+import { find, h, put } from "./dom.js";
 import { output, percent } from "./format.js";
 import { currentState, explained, model, session } from "./session.js";
 import { state } from "./state.js";
 
-/** Fills the place of the prediction. `retarget` is called with a new target. */
-export function drawPrediction(place, retarget) {
+/** Fills the headline: what is explained, and what the model says with the words that are on. */
+export function drawHeadline(place) {
   const part = explained();
   const now = currentState();
   if (!part) {
@@ -14,19 +14,10 @@ export function drawPrediction(place, retarget) {
     return;
   }
   const isChanged = state.off.length > 0;
+  const eyebrow = state.target ? "explained" : model().targets === "answer" ? "answer" : "prediction";
   put(
     place,
-    h(
-      "p",
-      { class: "eyebrow" },
-      isChanged
-        ? `with ${model().parts} switched off`
-        : state.target
-          ? "explained"
-          : model().targets === "answer"
-            ? "answer"
-            : "prediction",
-    ),
+    h("p", { class: "eyebrow" }, isChanged ? `with ${model().parts} switched off` : eyebrow),
     h(
       "p",
       { class: "headline" },
@@ -38,15 +29,16 @@ export function drawPrediction(place, retarget) {
         now ? output(now.output, part.reading) : "…",
       ),
     ),
-    h(
-      "p",
-      { class: "change number", role: "status", "aria-live": "polite" },
-      isChanged && now ? changeText(part, now) : "\u00a0",
-    ),
-    entities(),
-    labels(now, retarget),
-    contrast(part, retarget),
-    otherTarget(retarget),
+  );
+  find("change").textContent = isChanged && now ? changeText(part, now) : "";
+}
+
+/** Fills the list of labels that can be explained instead. `retarget` is called with a new target. */
+export function drawTargets(place, retarget) {
+  const part = explained();
+  put(
+    place,
+    part ? [entities(), labels(currentState(), retarget), contrast(part, retarget), otherTarget(retarget)] : null,
   );
 }
 
@@ -114,7 +106,7 @@ function labels(now, retarget) {
       ),
     );
   }
-  return [h("h3", { class: "eyebrow" }, "explain another label"), list];
+  return [h("h3", {}, "Explain another label"), list];
 }
 
 function contrast(part, retarget) {
@@ -122,12 +114,18 @@ function contrast(part, retarget) {
   if (!model().contrast || known.length < 2 || known.length > 100) return null;
   const label = state.target?.label ?? part.label.split(" rather than ")[0];
   const others = known.filter((each) => each !== label);
-  const pick = (other) => retarget(other ? { label, rather_than: other } : { label });
-  return menu(
-    "Why this label rather than",
-    [["", "anything else"], ...others.map((each) => [each, each])],
-    state.target?.rather_than ?? "",
-    pick,
+  const pick = (event) => retarget(event.target.value ? { label, rather_than: event.target.value } : { label });
+  const option = (value, title) => h("option", { value, selected: value === (state.target?.rather_than ?? "") }, title);
+  return h(
+    "label",
+    { class: "contrast" },
+    h("span", {}, `Why ${label} rather than`),
+    h(
+      "select",
+      { "data-key": "than", onchange: pick },
+      option("", "anything else"),
+      others.map((each) => option(each, each)),
+    ),
   );
 }
 

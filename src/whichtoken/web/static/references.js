@@ -30,27 +30,32 @@ export function drawReferences(place) {
       { class: "quiet intro" },
       `${name} contrasted the input with ${all.length} references of other labels; ${survived.length} survived the refinement and are averaged.${isStored ? "" : " This library does not store their texts."}`,
     ),
-    h(
-      "ol",
-      { class: "references" },
-      [...survived, ...all.filter((reference) => !reference.survived)].map((reference) =>
+    list(survived),
+    all.length > survived.length
+      ? h(
+          "details",
+          {},
+          h("summary", {}, `${all.length - survived.length} discarded`),
+          list(all.filter((reference) => !reference.survived)),
+        )
+      : null,
+  );
+}
+
+function list(references) {
+  return h(
+    "ol",
+    { class: "references" },
+    references.map(({ text, label, probability, n_tokens: length, drop }) =>
+      h(
+        "li",
+        {},
+        h("p", { dir: "auto" }, text ? text.join(" / ") : `a text of ${length} tokens`),
         h(
-          "li",
-          { class: reference.survived ? "" : "dropped" },
-          h(
-            "p",
-            { dir: "auto" },
-            reference.text
-              ? reference.text.join(" / ")
-              : h("span", { class: "quiet" }, `a text of ${reference.n_tokens} tokens`),
-          ),
-          h(
-            "p",
-            { class: "quiet number" },
-            `${reference.label}, ${percent(reference.probability)} for the explained label`,
-            reference.drop === null ? null : ` · drop ${reference.drop.toFixed(2)}`,
-            reference.survived ? null : " · discarded",
-          ),
+          "p",
+          { class: "quiet number" },
+          `${label}, ${percent(probability)} for the explained label`,
+          drop === null ? null : ` · drop ${drop.toFixed(2)}`,
         ),
       ),
     ),

@@ -58,6 +58,7 @@ function drawForm() {
   const file = h("input", {
     type: "file",
     id: "review-file",
+    class: "hidden",
     accept: ".csv,.tsv,.jsonl,.txt,text/csv",
     onchange: (event) => event.target.files[0] && takeTable(event.target.files[0]),
   });
@@ -71,7 +72,8 @@ function drawForm() {
     h(
       "label",
       { class: "drop" },
-      h("span", {}, asked.name || "Drop a CSV, TSV, JSON lines or text file here, or choose one"),
+      h("span", {}, asked.name || "Drop a CSV, TSV, JSON lines or text file here"),
+      h("span", { class: "button" }, "Choose a file"),
       file,
     ),
     h(

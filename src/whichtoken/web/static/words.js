@@ -10,7 +10,7 @@ export function describe(cell, row, effects) {
   if (cell.score === null) return name;
   const effect = cell.score === 0 ? "no effect" : cell.score > 0 ? effects.above : effects.below;
   const share = row.unit || `${Math.round(100 * cell.share)} % of the strongest`;
-  const interval = cell.interval ? `; ${cell.interval.hint}${cell.uncertain ? ", which includes 0" : ""}` : "";
+  const interval = cell.interval ? `; ${cell.interval.hint}` : "";
   return `${name}: ${effect} ${signed(cell.score)} (${share})${interval}`;
 }
 
@@ -81,7 +81,7 @@ export function showScore(place, cell, row, effects) {
       h(
         "span",
         { class: "quiet" },
-        cell ? cell.hint || cell.text : "Point at a word, or move with the arrow keys, to see its score.",
+        cell ? cell.hint || cell.text : "Click a word to switch it off or on; point at it to see its score.",
       ),
     );
     return;
