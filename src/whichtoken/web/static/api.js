@@ -70,6 +70,7 @@ export async function* stream(path, body, signal) {
   const response = await send("POST", path, body, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
+  let isDone = false;
   for (;;) {
     const { done, value } = await reader.read();
     if (done) break;
@@ -82,10 +83,11 @@ export async function* stream(path, body, signal) {
       const [name, data] = event;
       if (name === "error") throw new ApiError(data.error ?? data);
       if (name === "cancelled") throw new DOMException("the job was cancelled", "AbortError");
+      isDone ||= name === "done";
       yield event;
-      if (name === "done") return;
     }
   }
+  if (isDone) return; // only now: leaving earlier would abort the connection
   throw new ApiError({
     kind: "Unreachable",
     message: "the server ended the connection before the job was done; try again",

@@ -286,7 +286,7 @@ function drawDrill() {
 
 async function fillDrill(list, first, second) {
   try {
-    const found = await get(`/api/benchmark/disagreements?${new URLSearchParams({ first, second, limit: "20" })}`);
+    const found = await get(`/api/benchmark/disagreements?${new URLSearchParams({ first, second, limit: "8" })}`);
     if (!list.isConnected) return;
     find("bench-plan").textContent =
       `The ${found.inputs.length} of ${found.n} inputs with the largest difference of AOPC (${found.plan}).`;
@@ -307,6 +307,7 @@ function drillItem(input, { first, second }) {
   const isValue = data.reading === "value";
   const curves = drawChart({
     key: `drill ${input.number}`,
+    legend: [swatch(0), ` ${first} `, swatch(1), ` ${second}`],
     label: `Curves of ${first} and ${second}`,
     x: { title: "removed" },
     y: {
@@ -334,7 +335,6 @@ function drillItem(input, { first, second }) {
       Number.isFinite(input.tau) ? ` · tau ${input.tau.toFixed(2)}` : null,
     ),
     curves,
-    h("p", { class: "keyline quiet" }, swatch(0), ` ${first} `, swatch(1), ` ${second}`),
     input.text
       ? h(
           "button",

@@ -23,13 +23,24 @@ const opened = new Set(); // keys of charts whose numbers are open
 
 /**
  * Returns a figure that redraws itself when its width changes.
- * `spec`: { key, label, x: {title, format}, y: {title, format, low, high}, height,
+ * `spec`: { key, label, legend, x: {title, format}, y: {title, format, low, high}, height,
  *   series: [{name, class, dash, xs, ys}], bands: [{name, class, xs, low, high}], points: [{x, y, name, class, r}], path: bool }
  */
 export function drawChart(spec) {
   const canvas = h("div", { class: "canvas" });
-  const readout = h("p", { class: "chart-readout number", "aria-hidden": "true" }, "\u00a0");
-  const figure = h("figure", { class: "chart" }, canvas, readout, numbers(spec));
+  const readout = h("p", { class: "chart-readout number", "aria-hidden": "true" });
+  const figure = h(
+    "figure",
+    { class: "chart" },
+    canvas,
+    readout,
+    h(
+      "div",
+      { class: "chart-foot" },
+      spec.legend ? h("p", { class: "keyline quiet" }, spec.legend) : null,
+      numbers(spec),
+    ),
+  );
   let width = widths.get(spec.key) ?? 0;
   if (width) put(canvas, paint(spec, width, readout));
   new ResizeObserver(([entry]) => {
@@ -139,11 +150,11 @@ function follow(root, spec, { x, height }, readout) {
     cursor.setAttribute("x2", x(at));
     cursor.setAttribute("visibility", "visible");
     const parts = spec.series.map((line) => `${line.name} ${spec.y.format(between(line, at))}`);
-    readout.textContent = `${Math.round(100 * at)} % removed: ${parts.join(" · ")}`;
+    put(readout, h("span", {}, `${Math.round(100 * at)} % removed: ${parts.join(" · ")}`));
   });
   root.addEventListener("pointerleave", () => {
     cursor.setAttribute("visibility", "hidden");
-    readout.textContent = "\u00a0";
+    put(readout);
   });
 }
 

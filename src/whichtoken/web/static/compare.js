@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { choice, h, put } from "./dom.js";
 import { answered, leading, level, resultOf, rowOf, session } from "./session.js";
 import { change, state } from "./state.js";
+import { drawOverlay, drawSmall } from "./patches.js";
 import { drawWords } from "./words.js";
 
 let mode = "side";
@@ -62,6 +63,14 @@ export function drawCompare(place) {
   );
 }
 
+/** Returns a row as words, or as an image with its scores: for a method its overlay, for a difference the patches. */
+function drawn(row, title, effects, point) {
+  const picture = resultOf(leading())?.picture;
+  if (!picture) return drawWords(row, { effects, tokens: level() === "token", point });
+  const own = resultOf(title)?.picture;
+  return own ? drawOverlay(own, title) : drawSmall(row, picture, effects);
+}
+
 function line(row, title, effects, rows, choose) {
   if (!row) return null;
   const point = (at) => {
@@ -89,7 +98,7 @@ function line(row, title, effects, rows, choose) {
     h(
       "div",
       {},
-      drawWords(row, { effects, tokens: level() === "token", point }),
+      drawn(row, title, effects, point),
       row.trust ? h("p", { class: "trust" }, row.trust) : null,
       row.note ? h("p", { class: "quiet" }, row.note) : null,
     ),

@@ -39,8 +39,15 @@ export function drawTried(place) {
         },
       ]
     : [];
+  const legend = [
+    own ? [swatch(0), ` ${leading()} order `] : null,
+    bands.length ? [h("i", { class: "key random" }), " random orders "] : null,
+    h("i", { class: "key tried" }),
+    " tried by you",
+  ];
   const spec = {
     key: "tried",
+    legend,
     label: `Deletion curve of ${leading() || "no method yet"} and ${points.length} states tried by hand`,
     x: xAxis(),
     y: yAxis(),
@@ -49,18 +56,7 @@ export function drawTried(place) {
     bands,
     points,
   };
-  put(
-    place,
-    drawChart(spec),
-    h(
-      "p",
-      { class: "keyline quiet" },
-      own && [swatch(0), ` ${leading()} order `],
-      bands.length > 0 && [h("i", { class: "key random" }), " random orders "],
-      h("i", { class: "key tried" }),
-      " tried by you",
-    ),
-  );
+  put(place, drawChart(spec));
 }
 
 /** Fills the tab with the curves of all methods. */
@@ -72,7 +68,10 @@ export function drawCurves(place) {
       h(
         "p",
         { class: "quiet" },
-        session.progress ? "The curves follow the explanations." : "There are no curves yet; explain an input first.",
+        session.noCurves ||
+          (session.progress
+            ? "The curves follow the explanations."
+            : "There are no curves yet; explain an input first."),
       ),
     );
     return;
@@ -194,6 +193,7 @@ function boundsLine(curves) {
   const note = tuned
     ? h("p", { class: "quiet" }, "* tuned on the deletion curve: its deletion scores flatter it.")
     : null;
+  if (session.noCurves) return [h("p", { class: "problem" }, session.noCurves), note];
   if (curves.bounds || session.progress) return note;
   return [h("p", {}, h("button", { type: "button", onclick: run }, "Find the best possible order")), note];
 }

@@ -28,7 +28,7 @@ import {
 } from "./session.js";
 import { change, START, state, watch } from "./state.js";
 import { forget } from "./switches.js";
-import { drawTools } from "./tools.js";
+import { drawRemoval, drawTools } from "./tools.js";
 import { drawLegend, drawSwitches, markOff, showScore } from "./words.js";
 
 const TABS = [
@@ -118,6 +118,7 @@ function drawMethods() {
 }
 
 function drawAll() {
+  drawTitle();
   const isReady = Boolean(session.prediction || session.results.size);
   find("outcome").hidden = !isReady;
   if (!isReady) return;
@@ -125,6 +126,15 @@ function drawAll() {
   drawOff();
   drawTab();
   drawError();
+}
+
+function drawTitle() {
+  const { parts } = model();
+  const title = `Which ${parts} decide?`;
+  if (find("explain-title").textContent === title) return;
+  find("explain-title").textContent = title;
+  find("explain-lead").textContent =
+    `Orange ${parts} support what the model says, blue ${parts} oppose it. Switch ${parts} off to check.`;
 }
 
 function drawReading() {
@@ -187,6 +197,7 @@ function drawOff() {
   if (!drawn || find("outcome").hidden) return;
   markOff(drawn);
   drawTools(find("tools"), drawn.cells);
+  drawRemoval(find("removal"));
   drawHeadline(find("headline"));
   drawTargets(find("prediction"), retarget);
   drawTried(find("tried"));

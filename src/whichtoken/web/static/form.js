@@ -134,11 +134,11 @@ function draw() {
     models.length > 1
       ? menu(
           "Model",
-          models.map((each) => [each.id, each.title]),
+          models.map((each) => [each.id, each.id]),
           draft.model,
           pickModel,
         )
-      : h("p", { class: "quiet model" }, `${model.title} ${model.purpose}`),
+      : h("p", { class: "quiet model" }, `${model.id} ${model.purpose}`),
   );
   put(
     find("ask-fields"),

@@ -2,6 +2,7 @@
 
 import { h, menu, put } from "./dom.js";
 import { signed } from "./format.js";
+import { drawSmall } from "./patches.js";
 import { answered, leading, level, methodFacts, resultOf } from "./session.js";
 
 let chosen = "";
@@ -44,6 +45,19 @@ export function drawLayers(place) {
 
 function map(name) {
   const rows = resultOf(name).layers[level()];
+  const { picture, effects } = resultOf(name);
+  return picture ? gallery(rows, picture, effects) : table(rows, name);
+}
+
+function gallery(rows, picture, effects) {
+  return h(
+    "div",
+    { class: "gallery" },
+    rows.map((row) => h("figure", {}, drawSmall(row, picture, effects), h("figcaption", {}, row.name))),
+  );
+}
+
+function table(rows, name) {
   const words = rows[0].cells;
   const head = h(
     "tr",

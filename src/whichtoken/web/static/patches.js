@@ -31,3 +31,23 @@ export function drawPatches(row, picture, { effects, show, label }) {
   const image = h("img", { src: `data:image/png;base64,${picture.png}`, alt: "the image as the model reads it" });
   return { element: h("div", { class: "picture" }, image, grid), items, cells: patches };
 }
+
+/** Returns patches to look at, without the image. */
+export function drawSmall(row, picture, effects) {
+  const grid = h("div", { class: "small-patches", role: "img", "aria-label": `scores of the patches, ${row.name}` });
+  grid.style.gridTemplateColumns = `repeat(${picture.columns}, 1fr)`;
+  grid.append(
+    ...row.cells
+      .filter((cell) => cell.tokens.length)
+      .map((cell) => h("i", { class: cell.shade, title: describe(cell, row, effects) })),
+  );
+  return grid;
+}
+
+/** Returns the image with the scores over it. */
+export const drawOverlay = (picture, name) =>
+  h("img", {
+    class: "overlay",
+    src: `data:image/png;base64,${picture.overlay}`,
+    alt: `the image with the scores of ${name} over it`,
+  });

@@ -113,6 +113,7 @@ function contrast(part, retarget) {
   const known = model().labels;
   if (!model().contrast || known.length < 2 || known.length > 100) return null;
   const label = state.target?.label ?? part.label.split(" rather than ")[0];
+  if (!known.includes(label)) return null; // entities are explained as they were found
   const others = known.filter((each) => each !== label);
   const pick = (event) => retarget(event.target.value ? { label, rather_than: event.target.value } : { label });
   const option = (value, title) => h("option", { value, selected: value === (state.target?.rather_than ?? "") }, title);

@@ -82,7 +82,7 @@ function drawForm() {
       models.length > 1
         ? menu(
             "Model",
-            models.map((each) => [each.id, each.title]),
+            models.map((each) => [each.id, each.id]),
             asked.model,
             (id) => {
               asked.model = id;
@@ -355,9 +355,14 @@ function lines(row, columns) {
   const cells = {
     row: () => h("td", { class: "number" }, String(row.row)),
     text: () => h("td", {}, button),
-    gold: () => h("td", {}, row.gold ?? ""),
+    gold: () => h("td", { "data-label": "gold" }, row.gold ?? ""),
     predicted: () =>
-      h("td", {}, row.predicted ?? row.label, mark === "mistake" ? h("span", { class: "tag bad" }, "mistake") : null),
+      h(
+        "td",
+        { "data-label": "predicted" },
+        row.predicted ?? row.label,
+        mark === "mistake" ? h("span", { class: "tag bad" }, "mistake") : null,
+      ),
     output: () => h("td", { class: "number right" }, row.shown ?? percent(row.output)),
   };
   const line = h(

@@ -20,6 +20,7 @@ function empty(key) {
     states: new Map(), // which tokens are off -> what the model says then
     trail: [], // the states that were visited, oldest first
     curves: null, // { key, methods, band, bounds }
+    noCurves: "", // why there are none
     progress: null, // { what, done, of, position } while a job runs
     error: "",
   };
@@ -237,7 +238,19 @@ async function askCurves(bounds, mine) {
     of: names.length,
     position: 0,
   };
-  for await (const [event, data] of stream("/api/curves", body, mine.signal)) {
+  into.noCurves = "";
+  try {
+    await readCurves(stream("/api/curves", body, mine.signal), into, found);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    into.noCurves = error.message;
+    tell("curves");
+  }
+}
+
+async function readCurves(events, into, found) {
+  const names = answered();
+  for await (const [event, data] of events) {
     if (event === "curve")
       found.methods.set(
         names.find((name) => !found.methods.has(name) && sameMethod(name, data.method)) ?? data.method,
@@ -246,7 +259,8 @@ async function askCurves(bounds, mine) {
     else if (event === "band") found.band = data;
     else if (event === "bounds") found.bounds = data;
     else note(into, event, data);
-    if (["curve", "band", "bounds"].includes(event)) {
+    const isShown = into.curves?.key !== found.key || names.every((name) => found.methods.has(name));
+    if (isShown && ["curve", "band", "bounds"].includes(event)) {
       into.curves = found;
       tell("curves");
     }

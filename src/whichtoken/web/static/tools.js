@@ -39,14 +39,17 @@ export function drawTools(place, cells) {
     ),
     button("Undo", "undo", undo, !canUndo()),
     button("Reset", "reset", reset, !state.off.length),
-    removalMenu(),
     state.off.length ? h("span", { class: "quiet" }, `${count(cells.filter(isOff).length, model().parts)} off`) : null,
   );
 }
 
-function removalMenu() {
+/** Fills the place of the choice what a removed word is replaced by. */
+export function drawRemoval(place) {
   const names = model().removals;
-  if (names.length < 2) return null;
+  if (names.length < 2) {
+    put(place);
+    return;
+  }
   const option = (name) =>
     h("option", { value: name, selected: name === removal() }, name === "delete" ? "deleted" : `replaced by ${name}`);
   const select = h(
@@ -54,5 +57,5 @@ function removalMenu() {
     { "data-key": "removal", onchange: (event) => change({ removal: event.target.value }) },
     names.map(option),
   );
-  return h("label", { class: "stepper quiet" }, "off means ", select);
+  put(place, h("label", { class: "stepper quiet" }, "off means ", select));
 }
