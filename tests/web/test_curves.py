@@ -60,7 +60,10 @@ def test_the_best_order_bounds_every_other_one(caller: Caller) -> None:
             share = (reply[order]["aopc"] - bounds["lower"]) / (bounds["upper"] - bounds["lower"])
             assert bounds["normalised"][reply["method"]][order] == pytest.approx(share)
     assert band["n"] == 30
-    assert all(low - 1e-9 <= mean <= high + 1e-9 for low, mean, high in zip(band["low"], band["mean"], band["high"], strict=True))
+    assert all(
+        low - 1e-9 <= mean <= high + 1e-9
+        for low, mean, high in zip(band["low"], band["mean"], band["high"], strict=True)
+    )
     assert bounds["lower"] < band["aopc"] < bounds["upper"]
 
 
