@@ -75,8 +75,7 @@ def disagreements(rows: Sequence[Mapping[str, Any]], first: str, second: str, pl
 
 
 def _disagreement(first: Mapping[str, Any], second: Mapping[str, Any]) -> Disagreement:
-    names = ("number", "row", "id", "label")
-    return Disagreement(*(first[name] for name in names), _curve(first), _curve(second))
+    return Disagreement(first["number"], first["row"], first["id"], first["label"], _curve(first), _curve(second))
 
 
 def _curve(row: Mapping[str, Any]) -> Curve:

@@ -1,6 +1,6 @@
 """Which references a method used, from the details of its record: what it contrasted with, and what survived."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from whichtoken.targets import Class, Contrast
 
 @dataclass(frozen=True)
 class UsedReference:
-    """A reference, whether its map survived the refinement, and the drop that decided it."""
+    """A reference, whether its map is one of those that were averaged, and the drop that decided it."""
 
     reference: Reference
     survived: bool
@@ -30,16 +30,28 @@ def used_references(library: ReferenceLibrary | None, record: Attribution) -> li
     if not isinstance(label, int) or not 0 <= label < len(library.references) or not isinstance(numbers, list | tuple):
         return []
     stored = library.references[label]
-    drops, survivors = details.get("drops"), details.get("survivors")
-    kept = (
-        set(survivors) if isinstance(survivors, list | tuple) and _are_counts(survivors) else set(range(len(numbers)))
-    )
+    drops = details.get("drops")
+    kept = _kept_places(record, numbers)
     used = [
         UsedReference(stored[number], place in kept, _number_at(drops, place))
         for place, number in enumerate(numbers)
         if _are_counts([number]) and number < len(stored)
     ]
     return sorted(used, key=lambda one: (not one.survived, -(one.drop or 0.0)))
+
+
+def _kept_places(record: Attribution, numbers: Sequence[Any]) -> set[int]:
+    """Return the places of the references whose maps were averaged: the survivors, or if none reached the threshold,
+    what the method falls back to; without refinement, all.
+    """
+    survivors, drops = record.details.get("survivors"), record.details.get("drops")
+    if isinstance(survivors, list | tuple) and survivors and _are_counts(survivors):
+        return set(survivors)
+    known = [_number_at(drops, place) for place in range(len(numbers))]
+    best = max((drop for drop in known if drop is not None), default=None)
+    if best is None or record.settings.get("fallback") != "best":
+        return set(range(len(numbers)))
+    return {place for place, drop in enumerate(known) if drop == best}
 
 
 def _are_counts(values: Any) -> bool:

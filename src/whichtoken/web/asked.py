@@ -10,6 +10,7 @@ from whichtoken._explain import check_keyword
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method
 from whichtoken.data.examples import check_texts
+from whichtoken.decode import check_plain
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models.images import open_image
 from whichtoken.records import Attribution
@@ -89,9 +90,10 @@ def read_methods(model: Served, names: Sequence[str] | None, limits: Limits) -> 
     return resolved
 
 
-def read_records(parsed: Sequence[Mapping[str, Any]], limits: Limits) -> list[Attribution]:
+def read_records(parsed: list[Any], limits: Limits) -> list[Attribution]:
     if not parsed:
         raise BadInput("there are no records; send at least one")
     if len(parsed) > limits.records:
         raise too_large("the request", len(parsed), limits.records, "records")
+    check_plain(parsed)
     return [Attribution.from_json(json.dumps(record)) for record in parsed]

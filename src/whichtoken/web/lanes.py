@@ -76,6 +76,7 @@ class Lane:
     def __init__(self, name: str, seconds: float, counters: Counters) -> None:
         self._seconds, self._counters = seconds, counters
         self._waiting: deque[Ticket] = deque()
+        self._told: dict[str, int] = {}  # the position that each waiting job was told last
         self._running: Ticket | None = None
         self._changed, self._closed = Condition(), False
         self._thread = Thread(target=self._loop, name=f"jobs-{name}", daemon=True)
@@ -148,6 +149,7 @@ class Lane:
         self._end(ticket, *ending)
 
     def _end(self, ticket: Ticket, name: str, reply: Any) -> None:
+        self._told.pop(ticket.id, None)
         self._counters.add("whichtoken_jobs_total", kind=ticket.kind, ended=name)
         ticket.send(name, reply)
 
@@ -156,4 +158,7 @@ class Lane:
             self._tell(ticket, place + (self._running is not None))
 
     def _tell(self, ticket: Ticket, position: int) -> None:
+        if self._told.get(ticket.id) == position:
+            return
+        self._told[ticket.id] = position
         ticket.send("queued", {"job": ticket.id, "position": position})

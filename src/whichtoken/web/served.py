@@ -44,8 +44,8 @@ def serve_subjects(subjects: Sequence[Subject]) -> dict[str, Served]:
     for subject in subjects:
         name = _free_id(_short(subject.title), served)
         clicks = ThreadPoolExecutor(1, f"clicks-{name}")
-        twins = [task_for(copy_twin(subject)) for _ in range(2)]
-        served[name] = Served(name, subject, task_for(subject), *twins, clicks)
+        for_jobs, for_clicks = (task_for(copy_twin(subject)) for _ in range(2))
+        served[name] = Served(name, subject, task_for(subject), for_jobs, for_clicks, clicks)
     return served
 
 

@@ -4,13 +4,13 @@ An input is encoded and opened once; after that, each state costs a single pass 
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from whichtoken._explain import plan, run
+from whichtoken.core.rows import Row
 from whichtoken.evaluate import OpenInput, Patterns, open_input
 from whichtoken.models import LogitCache
 from whichtoken.records import Attribution
@@ -35,6 +35,7 @@ class SwitchableInput:
 
     task: Task
     sources: tuple[OpenInput, ...]
+    labels: tuple[LabelView, ...]  # of the whole input
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,25 @@ def plan_switching(model: Served, asked: PredictRequest, limits: Limits) -> Swit
 
 def switch(job: SwitchJob) -> PredictReply:
     """Measure the output in each state. For the thread of clicks."""
-    opened = job.model.keep(job.key, lambda: _open(job.model.for_clicks, job.item, job.target))
+    opened = job.model.keep(job.key, lambda: open_record(job.model.for_clicks, job.item, job.target))
     task = opened.task
     explained = tuple(_switched_view(source, job) for source in opened.sources)
-    record = opened.sources[0].record if opened.sources else None
-    last, whole = ((), ()) if record is None else _labels(task, opened.sources[0], job)
-    predicted = None if record is None else record.predicted
-    return PredictReply(explained, last, whole, predicted, "" if opened.sources else task.no_result)
+    if not opened.sources:
+        return PredictReply((), (), (), None, task.no_result)
+    first, last = opened.sources[0], opened.labels
+    if job.states and job.states[-1]:
+        patterns, _ = _patterns(first, replace(job, states=job.states[-1:]))
+        last = _labels(task, task.removal(job.removal)(first.opened.row, patterns[0]))
+    return PredictReply(explained, last, opened.labels, first.record.predicted, "")
 
 
-def _open(task: Task, item: Any, target: Any) -> SwitchableInput:
+def open_record(task: Task, item: Any, target: Any) -> SwitchableInput:
+    """Explain an input by the cheapest method, and open it for evaluations."""
     cache = LogitCache(task.subject)
     job = replace(plan(task.subject, [CHEAPEST], target), cache=cache)
     records = [result[CHEAPEST] for result in run(job, [item])]
-    return SwitchableInput(job.task, tuple(open_input(job.task, [record], cache, item) for record in records))
+    sources = tuple(open_input(job.task, [record], cache, item) for record in records)
+    return SwitchableInput(job.task, sources, _labels(job.task, sources[0].opened.row) if sources else ())
 
 
 def removable_tokens(task: Task, record: Attribution, level: str) -> set[tuple[int, ...]]:
@@ -116,20 +122,10 @@ def _switched_view(source: OpenInput, job: SwitchJob) -> SwitchedView:
     )
 
 
-def _labels(task: Task, source: OpenInput, job: SwitchJob) -> tuple[tuple[LabelView, ...], tuple[LabelView, ...]]:
-    """Return the most probable labels of the last state, and of the whole input."""
-    subject, how = task.subject, task.removal(job.removal)
-    kept = _patterns(source, job)[0][-1:]
-    rows = [source.opened.row, *(how(source.opened.row, pattern) for pattern in kept)]
-    views = [
-        _label_views(
-            task.label_probabilities(subject.logits(subject.batch([row if len(row) else subject.empty_row]))[0])
-        )
-        for row in rows
-    ]
-    return views[-1], views[0]
-
-
-def _label_views(labels: Sequence[tuple[str, float]]) -> tuple[LabelView, ...]:
-    views = [LabelView(visible(label), index, probability) for index, (label, probability) in enumerate(labels)]
+def _labels(task: Task, row: Row) -> tuple[LabelView, ...]:
+    """Return the most probable labels of what remains of an input."""
+    subject = task.subject
+    logits = subject.logits(subject.batch([row if len(row) else subject.empty_row]))
+    labels = enumerate(task.label_probabilities(logits[0]))
+    views = [LabelView(visible(label), index, probability) for index, (label, probability) in labels]
     return tuple(sorted(views, key=lambda view: -view.probability)[:MOST_LABELS])
