@@ -59,6 +59,8 @@ def serve(
     from whichtoken.web.limits import Access, Limits, choose_token
 
     limits = make_settings(Limits, "the limits", {}, None, parse_settings(limit or []))
+    if data is not None and benchmark is None:
+        raise UsageError("--data is for --benchmark, whose texts it has; add --benchmark FOLDER")
     access = Access(host, port, choose_token(token), tuple(allow_host or ()))
     opening = Opening(trust, device, dtype, None, batch_size)
     subjects = [open_subject(model, None, heads, opening) for model in models or [None]]
