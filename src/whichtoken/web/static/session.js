@@ -143,6 +143,10 @@ async function predictWhole(signal) {
 }
 
 async function explainMissing(signal) {
+  for (const name of state.methods) {
+    const reason = methodFacts(name)?.cannot_run;
+    if (reason) session.failed.set(name, reason);
+  }
   const missing = state.methods.filter((name) => !session.results.has(name) && !session.failed.has(name));
   if (!missing.length || !session.prediction?.explained.length) return;
   const into = session;
