@@ -19,24 +19,24 @@ RecordJson: TypeAlias = Annotated[
 @dataclass(frozen=True)
 class TextInput:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["text"]
     text: str
-    kind: Literal["text"] = "text"
 
 
 @dataclass(frozen=True)
 class PairInput:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["pair"]
     text: str
     pair: str
-    kind: Literal["pair"] = "pair"
 
 
 @dataclass(frozen=True)
 class QuestionInput:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["question"]
     question: str
     context: str
-    kind: Literal["question"] = "question"
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class ImageInput:
     """An image file: PNG, JPEG, GIF, WebP or BMP."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["image"]
     data: str  # base64
-    kind: Literal["image"] = "image"
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class PromptInput:
     """A text to continue."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["prompt"]
     prompt: str
-    kind: Literal["prompt"] = "prompt"
 
 
 AnyInput: TypeAlias = Annotated[
