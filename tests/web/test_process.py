@@ -53,7 +53,7 @@ def served(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
         yield process, port
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def call(port: int, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
@@ -61,7 +61,9 @@ def call(port: int, method: str, path: str, body: Any = None) -> tuple[int, byte
     sent = None if body is None else json.dumps(body)
     connection.request(method, path, sent, {} if sent is None else {"content-type": "application/json"})
     response = connection.getresponse()
-    return response.status, response.read()
+    found = response.status, response.read()
+    connection.close()
+    return found
 
 
 def long_job(samples: str = "kernel-shap") -> dict[str, Any]:
@@ -80,6 +82,7 @@ def test_sigterm_under_load_ends_every_stream_and_the_server(folder: Path) -> No
             first = response.readline()
             started.release()
             replies.append(first + response.read())
+            connection.close()
 
         threads = [threading.Thread(target=ask) for _ in range(12)]
         for thread in threads:
