@@ -25,6 +25,7 @@ from whichtoken.data.sources import as_file
 from whichtoken.errors import BadInput, BadSetting, UsageError, name_type
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.attention import use_attention
+from whichtoken.models.checks import count_embeddings
 from whichtoken.models.generating import generate_ids
 from whichtoken.records import Attribution, Reading
 from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Predicted
@@ -250,6 +251,7 @@ class TextGeneration(Task):
         generated, target = record.generated, record.target
         if generated is None or not isinstance(target, AnswerTokens):
             raise UsageError(f"this attribution does not explain an answer, but {self.subject.title} generates text")
+        self._check_ids(generated, target)
         n = len(record.tokens) - generated.first
         special = tuple(s != PROMPT for s in record.sequences)
         row = Row(generated.ids, (0,) * len(special), special, tail=n)
@@ -260,12 +262,21 @@ class TextGeneration(Task):
         key = sha256(repr(generated.ids).encode()).hexdigest()[:16]
         return Opened(row, objective, key, len(row), sum(special))
 
+    def _check_ids(self, generated: GeneratedAnswer, target: AnswerTokens) -> None:
+        """Raise UsageError for ids that this model does not have; a record may come from a file."""
+        known = range(min(count_embeddings(self.subject.model) or 0, self.subject.n_logits))
+        of_answer = all(place >= generated.first for place in target.tokens)
+        if not of_answer or not all(i in known for i in (*generated.ids, *target.rather_than)):
+            raise UsageError(f"this attribution has tokens that {self.subject.title} does not have; explain it again")
+        if len(generated.ids) > self.subject.limit:
+            raise UsageError(f"this attribution has {len(generated.ids)} tokens; the model reads {self.subject.limit}")
+
     def units(self, record: Attribution, level: str) -> list[Unit]:
         """Return the removable parts of the prompt."""
         assert record.generated is not None, "`reopen` checks this"
         tokens = PromptTokens(record.texts, record.spans, record.sequences, record.word_ids)
         sources = find_sources(tokens, record.generated.segments, level)  # type: ignore[arg-type]  # one of LEVELS
-        return [Unit(source.tokens, sum(record.scores[i] for i in source.tokens)) for source in sources]
+        return [Unit(source.tokens, sum(record.scores[i] for i in source.tokens), source.tokens) for source in sources]
 
     def n_tokens(self, document: PromptDocument) -> int:
         return document.n_tokens
