@@ -50,11 +50,15 @@ class ImageInput:
 
 @dataclass(frozen=True)
 class PromptInput:
-    """A text to continue."""
+    """A text that a language model continues, or the beginning and the continuation that are given."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     kind: Literal["prompt"]
     prompt: str
+    continuation: str | None = None  # None: the model generates it
+    tokens: Annotated[int, Field(ge=1, le=100_000)] = 32  # that it generates at most
+    rows: Literal["answer", "sentence", "token"] = "token"  # the parts of the answer that are explained
+    foil: str | None = None  # why the answer, and not this
 
 
 AnyInput: TypeAlias = Annotated[
