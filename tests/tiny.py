@@ -1,5 +1,6 @@
 """Tiny random models with tokenizers of their kind, one for each supported architecture. Nothing is downloaded."""
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -299,6 +301,28 @@ def token_subject(
             typical = model(**encoded).logits[0].mean(0)
             head.bias -= typical  # type: ignore[union-attr]
     return wt.Subject(model, tokenizer, name=kind)
+
+
+CHAT = (
+    "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] | trim }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
+)
+
+
+def language_subject(
+    kind: str = "llama", attention: str | None = None, chat: bool = False, **config: Any
+) -> wt.Subject:
+    """A random float64 model that generates text, and its tokenizer; with a chat template if asked."""
+    tokenizer = copy.deepcopy(KINDS[kind].tokenizer())
+    if chat:
+        tokenizer.chat_template = CHAT
+    ends = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id")}
+    longer = {"n_positions" if kind == "gpt2" else "max_position_embeddings": 96}
+    settings = {"vocab_size": len(tokenizer), **ends, **KINDS[kind].config, **longer, **config}
+    made = AutoConfig.for_model(kind, **settings)
+    torch.manual_seed(7)
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    return wt.Subject(_drawn(AutoModelForCausalLM.from_config(made, **chosen)), tokenizer, name=kind)
 
 
 IMAGE = {"image_size": 12, "patch_size": 4, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3}

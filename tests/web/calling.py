@@ -10,7 +10,16 @@ from io import BytesIO
 from typing import Any
 
 from PIL import Image
-from tests.tiny import image_model_of, images, model_of, question_subject, token_subject, with_references, wordpiece
+from tests.tiny import (
+    image_model_of,
+    images,
+    language_subject,
+    model_of,
+    question_subject,
+    token_subject,
+    with_references,
+    wordpiece,
+)
 from transformers import ViTImageProcessor
 
 import whichtoken as wt
@@ -130,7 +139,13 @@ def subjects() -> dict[str, wt.Subject]:
     """A tiny model of each kind, by the name that the server gives it."""
     texts = with_references(wt.Subject(model_of("bert"), wordpiece(), name="texts"))
     vit = wt.Subject(image_model_of("vit"), ViTImageProcessor(size={"height": 12, "width": 12}), name="images")
-    return {"texts": texts, "bert": question_subject("bert"), "bert-2": token_subject("bert"), "images": vit}
+    return {
+        "texts": texts,
+        "bert": question_subject("bert"),
+        "bert-2": token_subject("bert"),
+        "images": vit,
+        "llama": language_subject("llama"),
+    }
 
 
 def make_caller(limits: Limits | None = None, access: Access | None = None, **more: Any) -> Caller:

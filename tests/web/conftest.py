@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 def caller() -> Iterator["Caller"]:
     from tests.web.calling import make_caller  # here, because it imports torch
 
-    made = make_caller(names=["texts", "bert", "bert-2", "images"])
+    made = make_caller(names=["texts", "bert", "bert-2", "images", "llama"])
     yield made
     made.service.stop()

@@ -25,13 +25,15 @@ class Asker:
         """Return how far the log-odds drop under each question. `asked`: the questions before, about each input."""
         kept = keep_patterns(self.units, stack_removed(rounds))
         numbers = torch.tensor(asked)[:, None] + torch.arange(kept.shape[1])
+        # The whole input is asked about together with the first questions: alone, it would be a batch of its own.
+        kept = torch.cat([torch.ones_like(kept[:, :1]), kept], 1)
+        numbers = torch.cat([torch.zeros_like(numbers[:, :1]), numbers], 1)
         log_odds = torch.empty(numbers.shape, dtype=torch.float64)
         for turn, how in enumerate(self.removals):
             chosen = numbers % len(self.removals) == turn
             others = ~chosen[:, :, None].to(kept.device)
             log_odds[chosen] = self.probe.log_odds(kept | others, how).cpu()[chosen]
-        whole = self.probe.log_odds(torch.ones_like(kept[:, :1]), self.removals[0]).cpu()
-        lost = (whole - log_odds).numpy()
+        lost = (log_odds[:, :1] - log_odds[:, 1:]).numpy()
         return [of_row[: len(removed)] for of_row, removed in zip(lost, rounds, strict=True)]
 
     def outputs(self, removed: Sequence[Bool[np.ndarray, " _"]]) -> list[float]:

@@ -1,11 +1,12 @@
 """Access to Hugging Face models; the only folder that imports transformers."""
 
-from whichtoken.models.capture import capture
+from whichtoken.models.capture import capture, capture_each
 from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row
 from whichtoken.models.freed_memory import bound_freed_memory, return_freed_memory
 from whichtoken.models.loading import load
 from whichtoken.models.logit_cache import EvaluationCount, LogitCache
 from whichtoken.models.opening import AnySubject, as_subject
+from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.probe import ModelProbe
 from whichtoken.models.subject import Subject
 from whichtoken.models.workers import copy_twin, count_workers, map_on_cores
@@ -23,8 +24,10 @@ __all__ = [
     "batches",
     "bound_freed_memory",
     "capture",
+    "capture_each",
     "copy_twin",
     "count_workers",
+    "halve_if_needed",
     "load",
     "map_on_cores",
     "return_freed_memory",

@@ -82,3 +82,32 @@ def check_fit(model: Any, tokenizer: Any, documents: Sequence[Document], first: 
             if i >= count:
                 found = f"token {token!r} has id {i}, but the model has embeddings for {count} tokens"
                 raise BadInput(f": {found}; {FITTING}", index=index)
+
+
+def check_batch_size(size: Any) -> None:
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise BadSetting("batch_size", size, "a whole number, at least 1; leave it out for the fastest")
+
+
+def check_eval(model: nn.Module) -> None:
+    training = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
+    if training is not None:
+        problem = f"the model is in training mode (module {training}), so its output is random"
+        raise UsageError(f"{problem}; call model.eval()")
+
+
+def check_tokenizer(model: Any, tokenizer: Any, positions_after_padding: bool) -> None:
+    if not getattr(tokenizer, "is_fast", False):
+        name = type(tokenizer).__name__
+        raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
+    check_vocabulary(tokenizer)
+    if positions_after_padding and model.config.pad_token_id is None:
+        raise UnsupportedModel(f"{type(model).__name__} counts positions from config.pad_token_id, which is None")
+
+
+def describe_encoder(title: str, model: Any) -> str:
+    """Say why an encoder that predicts tokens is not supported."""
+    return (
+        f"{title} is a language model ({type(model).__name__}) of an encoder; supported are decoders, such as gpt2 "
+        "and llama"
+    )

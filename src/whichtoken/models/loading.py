@@ -21,11 +21,12 @@ from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import CONFIG as ADAPTER
 from whichtoken.models.adapters import Adapter, import_peft, read_adapter
 from whichtoken.models.architectures import Architecture, architecture_named, find_head
+from whichtoken.models.checks import check_batch_size
 from whichtoken.models.hub import CONFIG, ModelFiles, find_source
 from whichtoken.models.images import check_pillow
 from whichtoken.models.kinds import check_kind
 from whichtoken.models.placement import parse_device, parse_dtype
-from whichtoken.models.subject import Subject, check_batch_size
+from whichtoken.models.subject import Subject
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references

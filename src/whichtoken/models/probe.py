@@ -19,6 +19,7 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.models.capture import capture, embed
 from whichtoken.models.encoding import Batch, batches, extract_row
 from whichtoken.models.logit_cache import LogitCache
+from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.subject import Subject
 from whichtoken.references.library import ReferenceLibrary
 
@@ -204,15 +205,13 @@ class ModelProbe:
         rest = iter(points)
         while group := list(islice(rest, most)):
             self.cost.sequences += len(group) * rows
-            trace = self._differentiate_together(group)
-            gradients = trace.grad(Site.EMBEDDINGS)[0].chunk(len(group))
-            yield from map(Derivative, trace.target.chunk(len(group)), gradients)
+            yield from halve_if_needed(self._differentiate_together, group)
 
-    def _differentiate_together(self, points: Sequence[Float[Tensor, "batch token dim"]]) -> Trace:
-        n, batch = len(points), self.batch
+    def _differentiate_together(self, points: Sequence[Float[Tensor, "batch token dim"]]) -> list[Derivative]:
+        n, batch, sites = len(points), self.batch, needs("", "embeddings")
         objective = self.objective.rows(torch.arange(len(batch.ids), device=batch.ids.device).repeat(n))
-        sites = needs("", "embeddings")
-        return capture(self.subject, batch.repeat(n), lambda logits: objective, sites, torch.cat(list(points)))
+        trace = capture(self.subject, batch.repeat(n), lambda logits: objective, sites, torch.cat(list(points)))
+        return list(map(Derivative, trace.target.chunk(n), trace.grad(Site.EMBEDDINGS)[0].chunk(n)))
 
     def _remove(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[Row]:
         """Return the sequence that remains under each pattern."""

@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,26 +13,51 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from whichtoken.core.rows import Image, Row
+from whichtoken.core.rows import Image, Row, pair_sides
 from whichtoken.data.examples import check_texts
-from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
+from whichtoken.errors import BadInput, BadSetting, UnsupportedModel
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import use_attention
 from whichtoken.models.cancelling import check_cancelled
-from whichtoken.models.checks import check_fit, check_values, check_vocabulary, count_embeddings, unwrap
-from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, pad_rows, tokenize
+from whichtoken.models.checks import (
+    check_batch_size,
+    check_eval,
+    check_fit,
+    check_tokenizer,
+    check_values,
+    count_embeddings,
+    describe_encoder,
+    unwrap,
+)
+from whichtoken.models.encoding import (
+    Batch,
+    Document,
+    Fit,
+    LongTexts,
+    batches,
+    even_batches,
+    pad_rows,
+    tokenize,
+    tokenize_prompt,
+)
 from whichtoken.models.fingerprint import fingerprint
+from whichtoken.models.generating import read_places
 from whichtoken.models.kinds import check_kind
+from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
+from whichtoken.models.readouts import weigh_positions
 from whichtoken.models.twin import make_twin
+from whichtoken.models.unpadded import NAME as UNPADDED
+from whichtoken.models.unpadded import can_skip_padding, skip_padding
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
 
 TOKENS_PER_BATCH = 8192
+TOKENS_AT_ONCE = 2048  # without padding: more do not fit into the processor's caches, and are slower
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,11 +87,15 @@ class Subject:
         check_eval(self.model)
         if self.origin is not None:
             return  # the other checks were made for the original subject
+        if self.head.generates and not self.architecture.causal:
+            raise UnsupportedModel(describe_encoder(self.title, self.model))
         check_batch_size(self.batch_size)
         check_values(self.model)
         self._check_reading()
         if self.architecture.reads == "tokens":
-            self._check_tokenizer()
+            check_tokenizer(self.model, self.tokenizer, self.architecture.positions_after_padding)
+            if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
+                raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
         if self.references is not None:
             self.check_library(self.references)
         if self.heads is not None:
@@ -90,18 +119,6 @@ class Subject:
                 self.reading,
                 f"None: only a single output can be read in two ways, and {self.title} has another head",
             )
-
-    def _check_tokenizer(self) -> None:
-        if not getattr(self.tokenizer, "is_fast", False):
-            name = type(self.tokenizer).__name__
-            raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
-        check_vocabulary(self.tokenizer)
-        if self.architecture.positions_after_padding and self.model.config.pad_token_id is None:
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
-            )
-        if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
-            raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
 
     def with_references(self, library: ReferenceLibrary | str | Path) -> "Subject":
         """Return this subject with a reference library, given as such or as its folder."""
@@ -168,6 +185,17 @@ class Subject:
     def labels(self) -> tuple[str, ...]:
         return self.head.labels(self.model.config)
 
+    @property
+    def n_logits(self) -> int:
+        """How many logits the model returns at a position: the size of the vocabulary, or the number of labels."""
+        return int(self.model.config.vocab_size) if self.head.generates else len(self.labels)
+
+    def encode_prompt(self, text: str, is_rendered: bool, number: int) -> Document:
+        """Tokenize a prompt, or (`is_rendered`) messages that a chat template has turned into a text."""
+        document = tokenize_prompt(self.tokenizer, text, is_rendered, number)
+        check_fit(self.model, self.tokenizer, [document], number)
+        return document
+
     def with_twin(self) -> "Subject":
         """Return this subject on a twin of the model, which passes may modify; a twin is returned as it is."""
         if self.origin is not None:
@@ -211,7 +239,7 @@ class Subject:
         """Whether rows must not be padded: without a padding token transformers cannot find their last token, and
         quantised modules round differently if other rows are in the batch.
         """
-        padless = self.head.pools and self._readout_kind is Readout.LAST and self._pad_id is None
+        padless = self.head.pools and self.readout_kind is Readout.LAST and self._pad_id is None
         return padless or self.packed is not None
 
     def fits_rows(self, rows: int) -> bool:
@@ -262,11 +290,11 @@ class Subject:
     @property
     def image_size(self) -> tuple[int, int]:
         """The number of rows and columns of pixels."""
-        return _pair(self.model.config.image_size)
+        return pair_sides(self.model.config.image_size)
 
     @property
     def patch_size(self) -> tuple[int, int]:
-        return _pair(self.model.config.patch_size)
+        return pair_sides(self.model.config.patch_size)
 
     @property
     def prefix(self) -> Float[Tensor, "1 token dim"]:
@@ -276,26 +304,13 @@ class Subject:
 
     def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
         """Return the weights of the positions that a pooling head reads."""
-        dtype = self.model.dtype
-        if self._readout_kind is Readout.MEAN:
-            return batch.mask.to(dtype) / batch.mask.sum(-1, keepdim=True)
-        if self._readout_kind is Readout.FIRST_TWO:
-            return nn.functional.pad(torch.full_like(batch.ids[:, :2], 0.5, dtype=dtype), (0, batch.ids.shape[1] - 2))
-        position = torch.zeros(len(batch.ids), dtype=torch.long, device=self.device)
-        if self._readout_kind is Readout.LAST:
-            pad = self._pad_id
-            real = batch.mask if pad is None else batch.ids != pad  # by id, as the models do
-            position = (torch.arange(batch.ids.shape[1], device=self.device) * real).argmax(-1)
-        one_hot = nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
-        if self._readout_kind is Readout.FIRST_AND_PATCHES:
-            patches = (~batch.special).to(dtype)
-            return (one_hot + patches / patches.sum(-1, keepdim=True)) / 2
-        return one_hot
+        return weigh_positions(self.readout_kind, batch, self._pad_id).to(self.model.dtype)
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
         """Return the logits, batch first; whether gradients are computed is up to the caller."""
         check_cancelled()
-        output = self.model(**self._inputs(batch), return_dict=True)
+        with nullcontext() if batch.read is None else read_places(self.model, batch.read):
+            output = self.model(**self._inputs(batch), return_dict=True)
         return self.head.read(self.model, output, batch.mask)
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
@@ -310,17 +325,38 @@ class Subject:
         """Return whether a batch without gradients may be this large."""
         return rows * longest <= TOKENS_PER_BATCH and self.fits_rows(rows)
 
+    def batches(self, lengths: Sequence[int], fits: Callable[[int, int], bool] | None = None) -> Iterator[list[int]]:
+        """Yield indices of rows of these lengths in groups that are evaluated fastest. `fits`: a narrower limit."""
+        if not self.with_twin().skips_padding:
+            return batches(lengths, fits or self.fits)
+        return even_batches(lengths, TOKENS_AT_ONCE, fits or self.fits)
+
+    @cached_property
+    def skips_padding(self) -> bool:
+        """Whether evaluations skip padding: on CPUs, where it costs time, and if no hook of the user would notice."""
+        return self.origin is not None and not self.batches_of_one and can_skip_padding(self)
+
     def logits(
         self, batch: Batch, embeddings: Float[Tensor, "batch token dim"] | None = None
     ) -> Float[Tensor, "batch *label"]:
         """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
         twin = self.with_twin()
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            use_attention(twin.model, "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention)
-            if embeddings is not None:
-                stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: embeddings))
-            return twin.forward(batch)
+        fused = "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention
+        use_attention(twin.model, UNPADDED if twin.skips_padding else fused)
+
+        def run(rows: Sequence[int]) -> list[Tensor]:
+            part = batch.between(rows[0], rows[-1] + 1)
+            with ExitStack() as stack:
+                stack.enter_context(torch.no_grad())
+                if embeddings is not None:
+                    of_rows = embeddings[rows[0] : rows[-1] + 1]
+                    stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: of_rows))
+                if twin.skips_padding:
+                    stack.enter_context(skip_padding(twin, part.mask))
+                return [twin.forward(part)]
+
+        parts = halve_if_needed(run, range(len(batch.ids)))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @property
     def own_attention(self) -> str:
@@ -328,7 +364,7 @@ class Subject:
         return str((self.model if self.origin is None else self.origin).config._attn_implementation)
 
     @cached_property
-    def _readout_kind(self) -> Readout:
+    def readout_kind(self) -> Readout:
         return self.architecture.readout(self.model)
 
     @property
@@ -357,21 +393,3 @@ class Subject:
     @cached_property
     def _takes_cache(self) -> bool:
         return "use_cache" in inspect.signature(self.model.forward).parameters
-
-
-def check_batch_size(size: Any) -> None:
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise BadSetting("batch_size", size, "a whole number, at least 1; leave it out for the fastest")
-
-
-def check_eval(model: nn.Module) -> None:
-    training = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
-    if training is not None:
-        problem = f"the model is in training mode (module {training}), so its output is random"
-        raise UsageError(f"{problem}; call model.eval()")
-
-
-def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    """Return rows and columns; a configuration holds one number if they are equal."""
-    rows, columns = (size, size) if isinstance(size, int) else size
-    return rows, columns

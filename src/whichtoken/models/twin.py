@@ -56,6 +56,11 @@ def make_twin(model: Any) -> Any:
             ) from error
 
 
+def has_hooks(model: nn.Module) -> bool:
+    """Return whether a pass calls hooks."""
+    return any(getattr(module, name, None) for module in model.modules() for name in CALLED_IN_A_PASS)
+
+
 @dataclass(frozen=True)
 class _Memo:
     """What `deepcopy` must not copy: a replacement for each object, by its id."""

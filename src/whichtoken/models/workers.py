@@ -12,11 +12,10 @@ from threading import Barrier, Event
 from typing import TypeVar
 
 import torch
-from torch import nn
 
 from whichtoken.models.cancelling import Cancelled, cancelled_by, check_cancelled
 from whichtoken.models.subject import Subject
-from whichtoken.models.twin import CALLED_IN_A_PASS, make_twin
+from whichtoken.models.twin import has_hooks, make_twin
 
 _State = TypeVar("_State")
 _Item = TypeVar("_Item")
@@ -29,13 +28,9 @@ def count_workers(subject: Subject, n_items: int) -> int:
     It is one if the model is on a GPU, if torch may use one only, if hooks of the user would be called by several
     threads, and if automatic mixed precision is on, which is a setting of the calling thread.
     """
-    if subject.device.type != "cpu" or torch.is_autocast_enabled("cpu") or _has_hooks(subject.model):
+    if subject.device.type != "cpu" or torch.is_autocast_enabled("cpu") or has_hooks(subject.model):
         return 1
     return max(1, min(torch.get_num_threads(), n_items))
-
-
-def _has_hooks(model: nn.Module) -> bool:
-    return any(getattr(module, name, None) for module in model.modules() for name in CALLED_IN_A_PASS)
 
 
 def copy_twin(subject: Subject) -> Subject:

@@ -27,6 +27,7 @@ from whichtoken.models.capture import capture
 from whichtoken.models.encoding import batches, window_row
 from whichtoken.models.freed_memory import return_freed_memory
 from whichtoken.models.opening import AnySubject, as_subject
+from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.subject import Subject
 from whichtoken.references.candidates import Candidate, Shelf
 from whichtoken.references.library import Reference, ReferenceLibrary
@@ -240,7 +241,7 @@ def _rows(task: Task, texts: Sequence[tuple[str, ...]]) -> list[Row | None]:
 
 def _probabilities(task: Task, rows: Sequence[Row]) -> list[Tensor]:
     subject, probabilities = task.subject, dict[int, Tensor]()
-    for group in batches([len(row) for row in rows], subject.fits):
+    for group in subject.batches([len(row) for row in rows]):
         p = task.class_probabilities(subject.logits(subject.batch([rows[i] for i in group])))
         if not p.isfinite().all():
             raise NotFinite(f"{subject.title} returns NaN or infinite logits for a text of the corpus")
@@ -288,15 +289,19 @@ def _capture_states(subject: Subject, recipe: Recipe, rows: dict[int, Row]) -> d
     numbers, layers = list(rows), _layers(recipe, subject.n_layers)
     largest = torch.finfo(torch.float32 if recipe.compress == "int8" else getattr(torch, recipe.dtype)).max
     required = Needs(values=frozenset({Site.HIDDEN}), view=View(recipe.mask_special))
+
+    def run(group: Sequence[int]) -> list[Tensor]:
+        trace = capture(subject, subject.batch([rows[numbers[i]] for i in group]), anything, required)
+        return list(torch.stack(trace.value(Site.HIDDEN)[layers.start : layers.stop], 1).cpu())
+
     by_number: dict[int, Tensor] = {}
     lengths = [len(rows[number].ids) for number in numbers]
     with tqdm(total=len(rows), desc="storing activations", unit=" texts", disable=len(rows) == 1 or None) as bar:
         for group in batches(lengths, subject.fits):
-            batch = subject.batch([rows[numbers[i]] for i in group])
-            trace = capture(subject, batch, anything, required)
-            states = torch.stack(trace.value(Site.HIDDEN)[layers.start : layers.stop], 1).cpu()
-            if not states.abs().max() <= largest:
-                maximum = f"{float(states.abs().max()):.3g}"
+            states = halve_if_needed(run, group)
+            highest = float(torch.stack([state.abs().max() for state in states]).max())
+            if not highest <= largest:
+                maximum = f"{highest:.3g}"
                 raise BadSetting(
                     "dtype", recipe.dtype, f"wider, such as float32: this model's activations reach {maximum}"
                 )

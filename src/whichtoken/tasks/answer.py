@@ -21,7 +21,7 @@ from whichtoken.data.examples import TextExample, check_texts, read_examples
 from whichtoken.data.sources import as_file
 from whichtoken.data.squad import Question, read_squad
 from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.models import Document, LongTexts, Subject, batches, window_row
+from whichtoken.models import Document, LongTexts, Subject, window_row
 from whichtoken.records import Attribution
 from whichtoken.targets import Part, Predicted, Span, Target
 from whichtoken.tasks import texts
@@ -267,7 +267,7 @@ class QuestionAnswering(Task):
     def reference_extras(self, rows: Sequence[Row]) -> Tensor:
         """Return, for each token, the probabilities that the answer starts and that it ends there; 0 at padding."""
         probabilities = torch.zeros(len(rows), 2, max(map(len, rows)))
-        for group in batches([len(row) for row in rows], self.subject.fits):
+        for group in self.subject.batches([len(row) for row in rows]):
             p = self.subject.logits(self.subject.batch([rows[i] for i in group])).softmax(-1).to("cpu", torch.float32)
             for i, row_p in zip(group, p, strict=True):
                 probabilities[i, :, : len(rows[i])] = row_p[:, : len(rows[i])]
@@ -284,7 +284,7 @@ class QuestionAnswering(Task):
         places = [(number, k) for number, document in enumerate(documents) for k in range(len(document.windows))]
         requested = [_requested_tokens(target, document, first + number) for number, document in enumerate(documents)]
         rows = [window_row(documents[number], documents[number].windows[k]) for number, k in places]
-        for group in batches([len(row) for row in rows], subject.fits):
+        for group in subject.batches([len(row) for row in rows]):
             logits = subject.logits(subject.batch([rows[i] for i in group]))
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             for row, i in enumerate(group):

@@ -12,7 +12,7 @@ from whichtoken.core.perturb import Perturbation
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.models import Document, LongTexts, Subject, batches
+from whichtoken.models import Document, LongTexts, Subject
 from whichtoken.records import Attribution, Prediction, Reading
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, Target, clean_gold, label_index, label_of
 from whichtoken.tasks import texts
@@ -90,7 +90,7 @@ class Classification(Task):
     def _predict_classes(self, pieces: Sequence[Piece]) -> dict[int, int]:
         """Predict one class per text: the one with the highest mean probability over its windows."""
         link, sums = link_of(self.subject), dict[int, Tensor]()
-        for group in batches([len(piece.row) for piece in pieces], self.subject.fits):
+        for group in self.subject.batches([len(piece.row) for piece in pieces]):
             logits = self.subject.logits(self.subject.batch([pieces[i].row for i in group]))
             for i, probabilities in zip(group, link.apply(logits), strict=True):
                 sums[pieces[i].index] = sums.get(pieces[i].index, 0) + probabilities

@@ -18,6 +18,7 @@ from whichtoken.core.registry import method
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Level, Method
 from whichtoken.data.examples import Columns, ImageExample, TextExample, as_rows, parse_mapping
+from whichtoken.data.prompts import Prompt
 from whichtoken.errors import (
     BadInput,
     BadSetting,
@@ -30,7 +31,7 @@ from whichtoken.errors import (
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.quantised import FIX
 from whichtoken.records import Attribution, Reading
-from whichtoken.targets import Part, Target
+from whichtoken.targets import AnswerRequest, Part, Target
 from whichtoken.trust import Confidence
 
 ENTRY_POINTS = "whichtoken.tasks"
@@ -41,7 +42,8 @@ FEW = 100  # inputs that are explained by a method of many evaluations if no met
 class Piece:
     """A row of tokens that is explained on its own: a window of a long text, one end of an answer, an image.
 
-    Pieces of one input with the same `part` are merged into one record; an input has as many records as parts.
+    Pieces of one input with the same `part` are merged into one record; an input has as many records as parts. Pieces
+    with the same `row`, the very same object, are explained by the same forward pass (the tokens of an answer).
     """
 
     index: int  # of the input
@@ -211,6 +213,10 @@ class Task(Protocol):
         """Return a checked target for one word of each input, for models that label tokens."""
         raise UsageError(f"a token was given, but {self.subject.title} {self.purpose}; leave it out (token=, --token)")
 
+    def for_answer(self, target: Any, request: AnswerRequest) -> Any:
+        """Return a checked target for the answer to a prompt, for models that generate text."""
+        raise UsageError(f"an answer to a prompt was requested, but {self.subject.title} {self.describe_purpose()}")
+
     def all_targets(self) -> list[Any]:
         """Return every target that `explain(targets="all")` stands for."""
         raise BadSetting("targets", "all", f"a list of targets: {self.subject.title} {self.purpose}")
@@ -241,7 +247,7 @@ class Task(Protocol):
             raise BadInput(f"inputs is an array of {inputs.ndim} dimensions; expected a list of texts")  # type: ignore[attr-defined]
         return inputs
 
-    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample:
+    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample | Prompt:
         """Return the example of a row with named columns, such as a row of a Hugging Face dataset."""
         return parse_mapping(row, Columns(), f"row {index}", index)
 

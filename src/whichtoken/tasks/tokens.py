@@ -21,9 +21,10 @@ from whichtoken.core.objectives import probability_of
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import ImageExample, TextExample, check_texts
+from whichtoken.data.prompts import Prompt
 from whichtoken.data.tagged import TaggedExample, find_words, read_tagged, word_spans
 from whichtoken.errors import BadInput, BadSetting, UsageError
-from whichtoken.models import Document, LongTexts, Subject, batches, window_row
+from whichtoken.models import Document, LongTexts, Subject, window_row
 from whichtoken.records import Attribution, Prediction
 from whichtoken.targets import Class, Contrast, Part, Predicted, Span, TokenLabels, label_index
 from whichtoken.tasks import entities, texts
@@ -189,7 +190,7 @@ class TokenClassification(Task):
         places = [(number, k) for number, document in enumerate(documents) for k in range(len(document.windows))]
         rows = [window_row(documents[number], documents[number].windows[k]) for number, k in places]
         labels: dict[tuple[int, int], list[int]] = {}
-        for group in batches([len(row) for row in rows], subject.fits):
+        for group in subject.batches([len(row) for row in rows]):
             highest = subject.logits(subject.batch([rows[i] for i in group])).argmax(-1).tolist()
             labels.update((places[i], own) for i, own in zip(group, highest, strict=True))
         predicted = []
@@ -313,7 +314,7 @@ class TokenClassification(Task):
             return None
         return Gold(TokenLabels(tuple(inside), tuple(labels[i] for i in groups[0])))
 
-    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample:
+    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample | Prompt:
         words = None if "text" in row else find_words(row)
         return super().parse_row(row if words is None else {**row, "text": " ".join(words)}, index)
 

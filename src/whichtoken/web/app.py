@@ -51,8 +51,10 @@ from whichtoken.web.streams import EventStream
 from whichtoken.web.switching import plan_switching, switch
 
 STATIC = Path(__file__).parent / "static"
+_ERROR = f"#/components/schemas/{ErrorReply.__name__}"
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorReply} for status in (400, 401, 403, 404, 405, 408, 413, 415, 422, 429, 500, 503)
+    status: {"description": "Refused.", "content": {"application/json": {"schema": {"$ref": _ERROR}}}}
+    for status in (400, 401, 403, 404, 405, 408, 413, 415, 422, 429, 500, 503)
 }
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {EventStream.media_type: {"schema": {"type": "string"}}}, "description": "The events of the job."}
@@ -105,7 +107,7 @@ def shades() -> Response:
     return Response(page_colours() + shade_rules(), media_type="text/css")
 
 
-@router.get("/health", response_model=HealthReply)
+@router.get("/health", response_model=HealthReply, responses={503: {"model": ErrorReply}})
 def health(service: Current) -> Response:
     if service.stopping.is_set():
         raise Refusal(503, "Stopping", "this server is stopping")
@@ -142,7 +144,7 @@ async def _click(service: Service, thread: Any, work: Callable[..., Any], *parts
         raise
 
 
-@router.post("/api/explain", response_class=EventStream, responses=STREAM)
+@router.post("/api/explain", status_code=200, response_class=EventStream, responses=STREAM)
 async def explain(asked: ExplainRequest, service: Current) -> Response:
     """Explain an input: one event for each method, as soon as it is there."""
     service.check_free()
@@ -150,7 +152,7 @@ async def explain(asked: ExplainRequest, service: Current) -> Response:
     return _stream(service, asked.model, "explain", work)
 
 
-@router.post("/api/curves", response_class=EventStream, responses=STREAM)
+@router.post("/api/curves", status_code=200, response_class=EventStream, responses=STREAM)
 async def curves(asked: CurvesRequest, service: Current) -> Response:
     """Measure how the output falls as parts are removed in the order of each record."""
     service.check_free()
@@ -158,7 +160,7 @@ async def curves(asked: CurvesRequest, service: Current) -> Response:
     return _stream(service, asked.model, "curves", work)
 
 
-@router.post("/api/review", response_class=EventStream, responses=STREAM)
+@router.post("/api/review", status_code=200, response_class=EventStream, responses=STREAM)
 async def review(asked: ReviewRequest, service: Current) -> Response:
     """Explain the rows of a file."""
     service.check_free()

@@ -10,20 +10,22 @@ from whichtoken._explain import check_keyword
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method
 from whichtoken.data.examples import check_texts
+from whichtoken.data.prompts import Prompt, list_prompts
 from whichtoken.decode import check_plain
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models.images import open_image
 from whichtoken.records import Attribution
-from whichtoken.targets import Contrast
+from whichtoken.targets import AnswerRequest, Contrast, Generation
 from whichtoken.web.facts import describe_reason
 from whichtoken.web.limits import Limits, too_large
 from whichtoken.web.schema import (
     AnyInput,
+    ExplainRequest,
     ImageInput,
     PairInput,
+    PredictRequest,
     PromptInput,
     QuestionInput,
-    TargetRequest,
     TextInput,
 )
 from whichtoken.web.served import Served
@@ -60,22 +62,43 @@ def _read_image(asked: ImageInput, limits: Limits) -> Any:
     return image
 
 
+def _read_prompt(asked: PromptInput, limits: Limits) -> Prompt:
+    if asked.tokens > limits.answer_tokens:
+        raise too_large("the answer", asked.tokens, limits.answer_tokens, "tokens")
+    length = len(asked.prompt) + len(asked.continuation or "") + len(asked.foil or "")
+    if length > limits.text_characters:
+        raise too_large("the prompt", length, limits.text_characters, "characters")
+    (prompt,) = list_prompts(asked.prompt, asked.continuation)
+    return prompt
+
+
 READERS: Mapping[type, tuple[str, Callable[[Any, Limits], Any]]] = {
     TextInput: ("texts", lambda asked, limits: _read_texts([asked.text], limits)),
     PairInput: ("texts", lambda asked, limits: _read_texts([asked.text, asked.pair], limits)),
     QuestionInput: ("question", lambda asked, limits: _read_texts([asked.question, asked.context], limits)),
     ImageInput: ("images", _read_image),
-    PromptInput: ("prompt", lambda asked, limits: _read_texts([asked.prompt], limits)),
+    PromptInput: ("prompt", _read_prompt),
 }
 
 
-def read_target(model: Served, asked: TargetRequest | None, token: str | None) -> Any:
+def _answer_request(asked: AnyInput) -> AnswerRequest | None:
+    """Return what is explained about the answer to a prompt; None for other inputs."""
+    if not isinstance(asked, PromptInput):
+        return None
+    how = Generation(asked.tokens) if asked.continuation is None else None
+    return AnswerRequest(how, asked.rows if asked.foil is None else "answer", foil=asked.foil)
+
+
+def read_target(model: Served, asked: ExplainRequest | PredictRequest) -> Any:
     """Return the target in the task's own form, checked."""
+    given, answer = asked.target, _answer_request(asked.input)
     wanted: Any = None
-    if asked is not None:
-        wanted = asked.label if asked.rather_than is None else Contrast(asked.label, asked.rather_than)
+    if given is not None:
+        wanted = given.label if given.rather_than is None else Contrast(given.label, given.rather_than)
     checked = model.task.target(wanted)
-    return checked if token is None else model.task.for_token(checked, token)
+    if answer is not None:
+        checked = model.task.for_answer(checked, answer)
+    return checked if asked.token is None else model.task.for_token(checked, asked.token)
 
 
 def read_methods(model: Served, names: Sequence[str] | None, limits: Limits) -> dict[str, Method]:

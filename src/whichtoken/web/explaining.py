@@ -28,7 +28,7 @@ Explain = Callable[[Sequence[str]], Results]  # by methods that share a pass
 
 def plan_explaining(model: Served, asked: ExplainRequest, limits: Limits) -> Callable[[Report], None]:
     """Return the work of a job; whatever can be refused is refused here."""
-    item, target = read_input(model, asked.input, limits), read_target(model, asked.target, asked.token)
+    item, target = read_input(model, asked.input, limits), read_target(model, asked)
     methods, subject = read_methods(model, asked.methods, limits), model.for_jobs.subject
 
     def work(report: Report) -> None:

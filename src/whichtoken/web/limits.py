@@ -19,6 +19,7 @@ class Limits:
     text_characters: int = field(default=20_000, metadata=LEAST)  # of all texts of an input together
     image_bytes: int = field(default=8_000_000, metadata=LEAST)  # of the file
     image_pixels: int = field(default=20_000_000, metadata=LEAST)
+    answer_tokens: int = field(default=128, metadata=LEAST)  # that a language model generates
     csv_rows: int = field(default=500, metadata=LEAST)
     csv_bytes: int = field(default=4_000_000, metadata=LEAST)
     methods: int = field(default=32, metadata=LEAST)

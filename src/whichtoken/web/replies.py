@@ -186,6 +186,26 @@ class ReferenceView:
 
 
 @dataclass(frozen=True)
+class AnswerPartView:
+    """A part of a generated answer, with its own map of the prompt."""
+
+    text: str
+    tokens: tuple[int, ...]
+    log_probability: float
+    shown: str  # its probability
+    rows: Mapping[str, RowView]
+
+
+@dataclass(frozen=True)
+class AnswerView:
+    """What a language model generated, or was given as its answer."""
+
+    text: str
+    is_given: bool
+    parts: tuple[AnswerPartView, ...]
+
+
+@dataclass(frozen=True)
 class ResultView:
     record: Attribution
     name: str
@@ -204,6 +224,7 @@ class ResultView:
     layers: Mapping[str, tuple[RowView, ...]]
     picture: PictureView | None
     references: tuple[ReferenceView, ...]
+    answer: AnswerView | None
 
 
 @dataclass(frozen=True)

@@ -19,24 +19,24 @@ RecordJson: TypeAlias = Annotated[
 @dataclass(frozen=True)
 class TextInput:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["text"]
     text: str
-    kind: Literal["text"] = "text"
 
 
 @dataclass(frozen=True)
 class PairInput:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["pair"]
     text: str
     pair: str
-    kind: Literal["pair"] = "pair"
 
 
 @dataclass(frozen=True)
 class QuestionInput:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["question"]
     question: str
     context: str
-    kind: Literal["question"] = "question"
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,21 @@ class ImageInput:
     """An image file: PNG, JPEG, GIF, WebP or BMP."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["image"]
     data: str  # base64
-    kind: Literal["image"] = "image"
 
 
 @dataclass(frozen=True)
 class PromptInput:
-    """A text to continue."""
+    """A text that a language model continues, or the beginning and the continuation that are given."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    kind: Literal["prompt"]
     prompt: str
-    kind: Literal["prompt"] = "prompt"
+    continuation: str | None = None  # None: the model generates it
+    tokens: Annotated[int, Field(ge=1, le=100_000)] = 32  # that it generates at most
+    rows: Literal["answer", "sentence", "token"] = "token"  # the parts of the answer that are explained
+    foil: str | None = None  # why the answer, and not this
 
 
 AnyInput: TypeAlias = Annotated[

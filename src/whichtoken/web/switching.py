@@ -56,7 +56,7 @@ def plan_switching(model: Served, asked: PredictRequest, limits: Limits) -> Swit
     if len(states) > limits.states:
         raise too_large("the request", len(states), limits.states, "states")
     item = read_input(model, asked.input, limits)
-    target = read_target(model, asked.target, asked.token)
+    target = read_target(model, asked)
     model.task.removal(asked.removal)
     levels = levels_of(model.task)
     level = asked.level if asked.level in levels else levels[0]

@@ -3,12 +3,14 @@
 The content is that of all other pictures (`render.rows`); nothing is computed or worded here.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from math import exp
 from typing import get_args
 
 from whichtoken.records import Attribution
 from whichtoken.render.html import class_of
+from whichtoken.render.numbers import format_share
 from whichtoken.render.palette import step_of
 from whichtoken.render.pictures import overlay_png
 from whichtoken.render.rows import (
@@ -20,8 +22,11 @@ from whichtoken.render.rows import (
     effects_of,
     panels,
     uncertain_legend,
+    visible,
 )
 from whichtoken.web.replies import (
+    AnswerPartView,
+    AnswerView,
     CellView,
     EffectsView,
     IntervalView,
@@ -43,7 +48,7 @@ def result_view(
     """Return everything that is shown about one record, at each level."""
     levels: tuple[Level, ...] = get_args(Level) if record.picture is None else ("token",)
     drawn = {level: panels({name: record}, Look(level))[0] for level in levels}
-    parts = {level: removable(record, level) for level in levels}
+    parts: dict[Level, Tokens] = {level: removable(record, level) for level in levels}
     panel = drawn[levels[0]]
     return ResultView(
         record=record,
@@ -67,7 +72,25 @@ def result_view(
         },
         picture=_picture_view(panel),
         references=tuple(references),
+        answer=_answer_view(name, record, parts),
     )
+
+
+def _answer_view(name: str, record: Attribution, removable: Mapping[Level, Tokens]) -> AnswerView | None:
+    """Return the answer of a language model, with a row of the prompt for each of its parts."""
+    generated = record.generated
+    if generated is None:
+        return None
+    parts = []
+    for part in generated.rows:
+        alone = replace(record, scores=part.scores, confidence=part.confidence, layers=(), generated=None)
+        rows = {
+            level: row_view(panels({name: alone}, Look(level))[0].rows[0], tokens)
+            for level, tokens in removable.items()
+        }
+        shown = format_share(exp(min(0.0, part.log_probability)))
+        parts.append(AnswerPartView(visible(part.text), part.tokens, part.log_probability, shown, rows))
+    return AnswerView(visible(record.texts[-1]), generated.is_given, tuple(parts))
 
 
 def _picture_view(panel: Panel) -> PictureView | None:

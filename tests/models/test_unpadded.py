@@ -1,0 +1,113 @@
+"""Evaluations that skip padding: the logits of the plain model, for the models that allow it, and only for them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.tiny import WORDS, model_of, token_subject
+from torch import Tensor, nn
+from transformers import BertForSequenceClassification
+
+import whichtoken as wt
+from whichtoken.models import Batch, Subject, window_row
+from whichtoken.models.encoding import even_batches
+
+SubjectOf = Callable[..., wt.Subject]
+TEXTS = [" ".join(WORDS[number : 2 + 3 * number]) for number in range(4)]
+
+
+def batch_of(subject: Subject, texts: list[str]) -> Batch:
+    documents = subject.encode([(text,) for text in texts])
+    return subject.batch([window_row(document, document.windows[0]) for document in documents])
+
+
+def plain_logits(subject: Subject, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = subject.model(input_ids=batch.ids, attention_mask=batch.mask.long()).logits
+    return logits
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "electra", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[3:] * 2])
+def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, texts: list[str]) -> None:
+    subject = subject_of(kind).with_twin()
+    batch = batch_of(subject, texts)
+    assert subject.skips_padding
+    torch.testing.assert_close(subject.logits(batch), plain_logits(subject_of(kind), batch), rtol=1e-10, atol=1e-12)
+
+
+def test_the_last_block_computes_the_first_token_only(subject_of: SubjectOf) -> None:
+    subject, seen = subject_of("bert").with_twin(), list[torch.Size]()
+    batch = batch_of(subject, TEXTS)
+    assert subject.skips_padding
+    for block in subject.blocks:
+        block.get_submodule("intermediate").register_forward_hook(
+            lambda module, args, output: seen.append(output.shape[:2])
+        )
+    subject.logits(batch)
+    n_tokens = int(batch.mask.sum())
+    assert n_tokens < batch.mask.numel()
+    assert seen == [(1, n_tokens), (1, n_tokens), (1, len(TEXTS))]
+
+
+def test_heads_that_read_every_token_get_every_token() -> None:
+    subject = token_subject("bert").with_twin()
+    batch = batch_of(subject, TEXTS)
+    assert subject.skips_padding
+    expected = plain_logits(subject, batch)[batch.mask]
+    torch.testing.assert_close(subject.logits(batch)[batch.mask], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["albert", "deberta-v2", "gpt2", "llama", "modernbert", "mpnet"])
+def test_other_models_keep_their_padding(subject_of: SubjectOf, kind: str) -> None:
+    subject = subject_of(kind).with_twin()
+    batch = batch_of(subject, TEXTS)
+    assert not subject.skips_padding
+    torch.testing.assert_close(subject.logits(batch), plain_logits(subject_of(kind), batch), rtol=1e-10, atol=1e-12)
+
+
+class MeanForSequenceClassification(BertForSequenceClassification):  # type: ignore[misc]
+    """A head of the user, which reads all tokens."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **rest: Any) -> Any:
+        output = super().forward(input_ids, attention_mask, output_hidden_states=True, return_dict=True)
+        real = attention_mask[:, :, None]
+        output.logits = self.classifier((output.hidden_states[-1] * real).sum(1) / real.sum(1))
+        return output
+
+
+def test_a_class_of_the_user_keeps_its_padding(subject_of: SubjectOf) -> None:
+    model = MeanForSequenceClassification(model_of("bert").config).double().eval()
+    subject = wt.Subject(model, subject_of("bert").tokenizer).with_twin()
+    batch = batch_of(subject, TEXTS)
+    assert not subject.skips_padding
+    torch.testing.assert_close(subject.logits(batch), plain_logits(subject, batch), rtol=1e-10, atol=1e-12)
+
+
+def test_hooks_of_the_user_see_rows(subject_of: SubjectOf) -> None:
+    subject, shapes = subject_of("bert"), list[torch.Size]()
+
+    def look(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        shapes.append(output.shape[:2])
+
+    batch = batch_of(subject, TEXTS)
+    with subject.blocks[-1].register_forward_hook(look):
+        subject.logits(batch)
+    assert shapes == [batch.ids.shape]
+
+
+def test_batches_have_about_the_same_number_of_tokens() -> None:
+    lengths = [10, 30, 20, 10, 30, 20, 10, 30, 20, 20]
+    groups = list(even_batches(lengths, 100, lambda rows, longest: True))
+    assert sorted(index for group in groups for index in group) == list(range(10))
+    assert [sum(lengths[i] for i in group) for group in groups] == [110, 90]
+    assert list(even_batches([], 100, lambda rows, longest: True)) == []
+
+
+def test_attention_pads_rows_to_twice_their_tokens_at_most() -> None:
+    lengths = [8] * 40 + [200]
+    groups = [[lengths[i] for i in group] for group in even_batches(lengths, 10**6, lambda rows, longest: True)]
+    assert groups == [[8] * 40, [200]]
+    of_two = [len(group) for group in even_batches(lengths, 10**6, lambda rows, longest: rows <= 2)]
+    assert of_two == [2] * 20 + [1]
