@@ -228,6 +228,9 @@ function drawTab() {
     tab.setAttribute("aria-selected", String(tab.id === `tab-${chosen[0]}`));
     tab.tabIndex = tab.id === `tab-${chosen[0]}` ? 0 : -1;
   }
+  const now = find(`tab-${chosen[0]}`);
+  if (now.offsetLeft < bar.scrollLeft || now.offsetLeft + now.offsetWidth > bar.scrollLeft + bar.clientWidth)
+    bar.scrollLeft = now.offsetLeft - 16;
   find("tab-panel").setAttribute("aria-labelledby", `tab-${chosen[0]}`);
   chosen[2](find("tab-panel"));
 }

@@ -104,17 +104,37 @@ async function exportAs(format, records) {
   return `Saved as ${name}.`;
 }
 
-/** Opens a saved view or the output of `whichtoken explain`, and shows it. */
-export async function openFile(file, show) {
+/** Opens a saved view or the output of `whichtoken explain`; returns what the reader should know about it. */
+export async function openFile(file) {
   const { page, results } = await post("/api/open", { content: await file.text() });
-  const known = Object.fromEntries(
-    Object.keys(START)
-      .filter((name) => page && name in page)
-      .map((name) => [name, page[name]]),
-  );
-  const methods = [...new Set(results.map((each) => each.method))];
-  const asked = page ? known : { ...START, input: { kind: "text", text: results[0]?.result.text ?? "" } };
+  if (!results.length) return "This file contains no explanation.";
+  const shown = page ? results : results.filter(({ result }) => result.text === results[0].result.text);
+  const asked = page ? savedState(page) : stateOf(results[0].result);
+  const methods = [...new Set(shown.map((each) => each.method))];
   change({ ...START, ...asked, view: "explain", methods }, true);
-  adopt(results, page?.prediction ?? null);
-  show();
+  adopt(shown, page?.prediction ?? null);
+  const others = results.length - shown.length;
+  return others ? `The first text of this file is shown; ${others} other explanations in it are not.` : "";
+}
+
+function savedState(page) {
+  const known = Object.keys(START).filter((name) => name in page && typeof page[name] === typeof START[name]);
+  return Object.fromEntries(known.map((name) => [name, page[name]]));
+}
+
+/** Returns the state that shows a result of the command line. */
+function stateOf({ record, label, predicted, picture }) {
+  const [text, pair] = record.texts ?? [];
+  const served = getInfo().models.find((each) => each.revision === record.revision) ?? getInfo().models[0];
+  const [kind] = served.inputs;
+  const texts =
+    kind === "question" ? { question: text, context: pair } : pair === undefined ? { text } : { text, pair };
+  const isOther = predicted && predicted.label !== label && served.labels.includes(label);
+  return {
+    model: served.id,
+    input: picture
+      ? { kind: "image", data: picture.png }
+      : { kind: kind === "text" && pair !== undefined ? "pair" : kind, ...texts },
+    target: isOther ? { label } : null,
+  };
 }

@@ -25,6 +25,7 @@ async function start() {
   }
   document.body.classList.add("ready");
   find("nav-benchmark").hidden = !getInfo().benchmark;
+  find("nav-corpus").hidden = !getInfo().corpus;
   find("version").textContent = `whichtoken ${getInfo().version}`;
   startExplain();
   startReview(exploreRow);
@@ -74,7 +75,9 @@ function exploreTexts(texts, methods) {
   scrollTo(0, 0);
 }
 
-function showOpened() {
+async function openSaved(file) {
+  const note = await openFile(file);
+  put(find("start-problem"), note ? h("p", { class: "quiet", role: "status" }, note) : null);
   if (state.input) showInput(state.model, state.input, state.token);
   run();
 }
@@ -85,7 +88,7 @@ function acceptFiles() {
       change({ view: "explain" });
       return takeImage(file);
     }
-    if (/\.json$/i.test(file.name)) return openFile(file, showOpened);
+    if (/\.json$/i.test(file.name)) return openSaved(file);
     change({ view: "review" });
     return takeTable(file);
   };

@@ -2,7 +2,7 @@
 
 import { find, h, put } from "./dom.js";
 import { output, percent } from "./format.js";
-import { currentState, explained, model, session } from "./session.js";
+import { currentState, explained, leading, model, resultOf, session } from "./session.js";
 import { state } from "./state.js";
 
 /** Fills the headline: what is explained, and what the model says with the words that are on. */
@@ -10,7 +10,14 @@ export function drawHeadline(place) {
   const part = explained();
   const now = currentState();
   if (!part) {
-    put(place, h("p", { class: "quiet" }, session.prediction?.note || "There is nothing to explain."));
+    const result = resultOf(leading());
+    const note = session.prediction?.note || "There is nothing to explain.";
+    put(
+      place,
+      result
+        ? h("p", { class: "headline" }, h("b", { class: "label" }, result.head))
+        : h("p", { class: "quiet" }, note),
+    );
     return;
   }
   const isChanged = state.off.length > 0;

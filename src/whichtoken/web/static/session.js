@@ -92,7 +92,7 @@ export async function run() {
   job?.abort();
   const mine = (job = new AbortController());
   try {
-    if (session.key !== keyOf()) await predictWhole(mine.signal);
+    if (session.key !== keyOf() || !session.prediction) await predictWhole(mine.signal);
     if (state.off.length) askState();
     await explainMissing(mine.signal);
     if (answered().length) await askCurves(state.tab === "curves", mine);
@@ -122,13 +122,14 @@ export function cancel() {
 
 async function predictWhole(signal) {
   const fresh = empty(keyOf());
+  if (session.key === fresh.key) fresh.results = session.results; // of an opened file
   session.progress = { what: "prediction", done: 0, of: 1, position: 0 };
   session.error = "";
   tell("progress");
   try {
     fresh.prediction = await post("/api/predict", request({ level: level(), removal: removal(), off: [] }), signal);
   } catch (error) {
-    if (error.name !== "AbortError") {
+    if (error.name !== "AbortError" && session.key !== fresh.key) {
       session = fresh;
       session.key = ""; // asked again at the next try
       tell("reset");
@@ -277,7 +278,7 @@ const sameMethod = (asked, answer) =>
 /** Shows results of a saved file or of a table, without asking the server again. */
 export function adopt(results, prediction) {
   job?.abort();
-  session = empty(prediction ? keyOf() : "");
+  session = empty(results.length ? keyOf() : "");
   session.prediction = prediction;
   for (const { method, part, result } of results) {
     const of = session.results.get(method) ?? [];
