@@ -1,7 +1,9 @@
 """The command `serve`: what it refuses, and what it says."""
 
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What would have been served."""
     calls: list[Any] = []
-    monkeypatch.setattr("whichtoken.web.serving.serve", lambda service, access: calls.append((service, access)))
+
+    def listen(service: Any, access: Any, port: socket.socket, ready: Callable[[], None]) -> None:
+        ready()
+        calls.append((service, access))
+
+    monkeypatch.setattr("whichtoken.web.serving.serve", listen)
     return calls
 
 
@@ -55,7 +62,20 @@ def test_models_get_the_references_that_were_built_for_them(
 
 
 def test_a_new_token_is_printed_once(folder: Path, started: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(str(folder / "first"), "--host", "0.0.0.0", "--token", "new", "--allow-host", "explain.example") == 0
+    assert (
+        run(
+            str(folder / "first"),
+            "--host",
+            "0.0.0.0",
+            "--port",
+            "8097",
+            "--token",
+            "new",
+            "--allow-host",
+            "explain.example",
+        )
+        == 0
+    )
     ((service, access),) = started
     assert len(access.token) >= 24
     assert capsys.readouterr().err.count(access.token) == 1
@@ -84,6 +104,22 @@ def test_what_cannot_be_served_is_said_in_one_line(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
     assert not started
+
+
+def test_a_port_that_is_taken_is_said_before_a_model_is_loaded(
+    started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert run("no/such/model", "--port", str(taken.getsockname()[1])) == 2
+    assert "choose another --port" in capsys.readouterr().err
+    assert not started
+
+
+def test_the_bundled_model_can_be_named_among_others(folder: Path, started: list[Any]) -> None:
+    assert run("whichtoken-default", str(folder / "first"), "--port", "8098") == 0
+    ((service, _),) = started
+    assert list(service.models) == ["whichtoken-default", "first"]
+    service.stop()
 
 
 def test_without_its_packages_it_says_how_to_install_them(

@@ -33,7 +33,7 @@ def test_curves_are_those_of_degrade(caller: Caller) -> None:
     assert [reply["method"] for reply in events["curve"]] == ["attcat", "posterior"]
     assert [reply["tuned_on_deletion"] for reply in events["curve"]] == [False, True]
     for order in ("morf", "lerf"):
-        expected = wt.degrade(subjects()["texts"], records, "mask", order)  # type: ignore[arg-type]
+        expected = wt.degrade(subjects()["texts"], records, "mask", order)
         for reply, curve in zip(events["curve"], expected, strict=True):
             assert reply[order]["outputs"] == pytest.approx(curve.outputs)
             assert reply[order]["removed"] == list(curve.removed)

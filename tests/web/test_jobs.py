@@ -285,6 +285,7 @@ def test_only_so_many_jobs_are_accepted() -> None:
     with occupied(caller):
         reply = caller.post("/api/explain", text_request())
         assert (reply.status, reply.error, reply.headers["retry-after"]) == (429, "TooManyJobs", "1")
+        assert caller.post("/api/predict", text_request()).status == 200, "a click is no job"
     caller.service.stop()
 
 

@@ -164,7 +164,12 @@ def test_an_input_is_opened_once_however_often_words_are_switched(monkeypatch: p
 
     caller, opened = make_caller(), list[str]()
     original = switching.open_record
-    monkeypatch.setattr(switching, "open_record", lambda *parts: opened.append("") or original(*parts))
+
+    def open_record(*parts: Any) -> Any:
+        opened.append("")
+        return original(*parts)
+
+    monkeypatch.setattr(switching, "open_record", open_record)
     for off in ([], [1], [2]):
         caller.post("/api/predict", text_request(off=off))
     assert len(opened) == 1

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.cli.options import BatchSize, Device, Dtype, Heads, Trust
+from whichtoken.cli.options import BatchSize, Device, Dtype, Trust
 from whichtoken.cli.subject import Opening, open_subject, say
 from whichtoken.errors import UsageError
 
@@ -20,7 +20,10 @@ def serve(
         list[Path] | None,
         typer.Option("--references", help="Folder of a model's reference library; repeatable, for several models."),
     ] = None,
-    heads: Heads = None,
+    heads: Annotated[
+        list[Path] | None,
+        typer.Option("--heads", help="File of a model's head mask; repeatable, for several models."),
+    ] = None,
     benchmark: Annotated[
         Path | None, typer.Option("--benchmark", help="Folder written by bench --out, to look at on the page.")
     ] = None,
@@ -56,24 +59,32 @@ def serve(
         raise UsageError("the web page needs FastAPI and uvicorn: pip install 'whichtoken[web]'")
     from whichtoken.cli.inputs import parse_settings
     from whichtoken.settings import make_settings
-    from whichtoken.web.limits import Access, Limits, choose_token
+    from whichtoken.web.limits import Access, Limits, choose_token, open_port
 
     limits = make_settings(Limits, "the limits", {}, None, parse_settings(limit or []))
     if data is not None and benchmark is None:
         raise UsageError("--data is for --benchmark, whose texts it has; add --benchmark FOLDER")
     access = Access(host, port, choose_token(token), tuple(allow_host or ()))
-    opening = Opening(trust, device, dtype, None, batch_size)
-    subjects = [open_subject(model, None, heads, opening) for model in models or [None]]
-    from whichtoken.web.benchmarks import StoredBenchmark
-    from whichtoken.web.served import attach_references
-    from whichtoken.web.service import make_service
-    from whichtoken.web.serving import serve as listen
+    with open_port(access) as port_of_ours:  # before any long work
+        opening = Opening(trust, device, dtype, None, batch_size)
+        subjects = [open_subject(_model_name(name), opening=opening) for name in models or (None,)]
+        from whichtoken.web.benchmarks import StoredBenchmark
+        from whichtoken.web.served import attach_libraries
+        from whichtoken.web.service import make_service
+        from whichtoken.web.serving import serve as listen
 
-    stored = None if benchmark is None else StoredBenchmark.open(benchmark, data)
-    page = None if corpus is None else _corpus_page(corpus)
-    service = make_service(attach_references(subjects, references or []), limits, stored, page)
-    say(f"open {access.address} (Ctrl-C ends it)")
-    listen(service, access)
+        stored = None if benchmark is None else StoredBenchmark.open(benchmark, data)
+        page = None if corpus is None else _corpus_page(corpus)
+        given = attach_libraries(subjects, references or [], heads or [])
+        service = make_service(given, limits, stored, page)
+        listen(service, access, port_of_ours, lambda: say(f"open {access.address} (Ctrl-C ends it)"))
+
+
+def _model_name(name: str | None) -> str | None:
+    """Return None for the name of the model that comes with whichtoken, unless there is a folder of that name."""
+    from whichtoken.models.loading import DEFAULT_NAME
+
+    return None if name == DEFAULT_NAME and not Path(name).exists() else name
 
 
 def _corpus_page(folder: Path) -> str:

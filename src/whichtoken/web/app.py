@@ -109,8 +109,7 @@ def shades() -> Response:
 
 @router.get("/health", response_model=HealthReply, responses={503: {"model": ErrorReply}})
 def health(service: Current) -> Response:
-    if service.stopping.is_set():
-        raise Refusal(503, "Stopping", "this server is stopping")
+    service.check_running()
     return _reply(HealthReply("ok"))
 
 
@@ -130,7 +129,7 @@ def info(service: Current) -> Response:
 @router.post("/api/predict", response_model=PredictReply)
 async def predict(asked: PredictRequest, service: Current) -> Response:
     """Return the output for an input, whole and with parts switched off."""
-    service.check_free()
+    service.check_running()
     model = service.model(asked.model)
     job = await asyncio.to_thread(plan_switching, model, asked, service.limits)
     return _reply(await _click(service, model.clicks, switch, job))
@@ -140,7 +139,7 @@ async def _click(service: Service, thread: Any, work: Callable[..., Any], *parts
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, work, *parts)
     except RuntimeError:  # the thread has ended
-        service.check_free()
+        service.check_running()
         raise
 
 

@@ -63,7 +63,9 @@ def _free_name(record: Attribution, taken: dict[str, Any]) -> str:
 
 
 def _curve_event(name: str, record: Attribution, curves: dict[Order, Curve]) -> dict[str, Any]:
-    views = {order: CurveView(curve.removed, curve.outputs, aopc(curve)) for order, curve in curves.items()}
+    views: dict[str, CurveView] = {
+        order: CurveView(curve.removed, curve.outputs, aopc(curve)) for order, curve in curves.items()
+    }
     return {"method": name, "tuned_on_deletion": record.tuned_on_deletion, **views}
 
 

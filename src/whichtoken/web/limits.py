@@ -1,9 +1,11 @@
 """What a server allows: limits of requests, who may call it, and the errors that refuse a request. No torch."""
 
 import secrets
+import socket
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from whichtoken.boundary import describe_failure
 from whichtoken.errors import UsageError, WhichTokenError
 from whichtoken.settings import check_settings
 
@@ -65,6 +67,18 @@ class Access:
 def choose_token(given: str | None) -> str | None:
     """Return the token as given, or a new one if that is asked for."""
     return secrets.token_urlsafe(24) if given == NEW else given
+
+
+def open_port(access: Access) -> socket.socket:
+    """Return a socket that listens; UsageError if the address is taken, or not this computer's."""
+    family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
+    try:
+        return socket.create_server((access.host, access.port), family=family)
+    except OSError as error:
+        place = f"{access.host}, port {access.port}"
+        raise UsageError(
+            f"{place} cannot be used: {describe_failure(error)}; choose another --port or --host"
+        ) from error
 
 
 def is_loopback(host: str) -> bool:

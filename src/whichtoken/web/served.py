@@ -65,14 +65,15 @@ def _free_id(name: str, taken: Iterable[str]) -> str:
     return next(free for free in numbers if free not in taken)
 
 
-def attach_references(subjects: Sequence[Subject], folders: Sequence[Path]) -> list[Subject]:
-    """Give each reference library to the model that it was built for; LibraryMismatch if there is none."""
+def attach_libraries(subjects: Sequence[Subject], references: Sequence[Path], heads: Sequence[Path]) -> list[Subject]:
+    """Give each library and head mask to the model that it was built for; LibraryMismatch if there is none."""
     given = list(subjects)
-    for folder in folders:
+    ways = [(Subject.with_references, path) for path in references] + [(Subject.with_heads, path) for path in heads]
+    for attach, path in ways:
         errors: list[LibraryMismatch] = []
         for place, subject in enumerate(given):
             try:
-                given[place] = subject.with_references(folder)
+                given[place] = attach(subject, path)
                 break
             except LibraryMismatch as error:
                 errors.append(error)

@@ -43,10 +43,13 @@ class Service:
     def n_jobs(self) -> int:
         return sum(map(len, self.lanes.values()))
 
-    def check_free(self) -> None:
-        """Raise a Refusal if no further job is accepted now."""
+    def check_running(self) -> None:
         if self.stopping.is_set():
             raise Refusal(503, "Stopping", "this server is stopping; start it again")
+
+    def check_free(self) -> None:
+        """Raise a Refusal if no further job is accepted now."""
+        self.check_running()
         if self.n_jobs >= self.limits.jobs:
             raise Refusal(429, "TooManyJobs", f"{self.limits.jobs} jobs run or wait already; try again in a moment")
 
@@ -66,7 +69,7 @@ class Service:
             model.clicks.shutdown(wait=True, cancel_futures=True)
 
     def gauges(self) -> dict[str, tuple[str, Mapping[Labels, float]]]:
-        jobs = {(("model", name),): float(len(lane)) for name, lane in self.lanes.items()}
+        jobs: dict[Labels, float] = {(("model", name),): float(len(lane)) for name, lane in self.lanes.items()}
         return {"whichtoken_jobs": ("Jobs that run or wait, by model.", jobs)}
 
 

@@ -1,11 +1,13 @@
 """Run the server until it is told to end: Ctrl-C and SIGTERM end jobs first, and then the server."""
 
 import asyncio
+from collections.abc import Callable
+from socket import socket
 
 import uvicorn
 
 from whichtoken.web.app import make_app
-from whichtoken.web.limits import Access
+from whichtoken.web.limits import Access, open_port
 from whichtoken.web.service import Service
 
 MOST_CONNECTIONS = 256
@@ -13,12 +15,12 @@ GRACE = 5  # seconds until open connections are closed
 GLANCE = 0.1  # seconds between two looks at whether it is to end
 
 
-def serve(service: Service, access: Access) -> None:
-    """Listen until a signal ends it."""
+def serve(
+    service: Service, access: Access, port: socket | None = None, ready: Callable[[], None] = lambda: None
+) -> None:
+    """Listen until a signal ends it. `port`: as `open_port` returns it. `ready`: called when requests are served."""
     config = uvicorn.Config(
         make_app(service, access),
-        host=access.host,
-        port=access.port,
         access_log=False,  # addresses and texts stay private
         log_level="warning",
         server_header=False,
@@ -27,20 +29,24 @@ def serve(service: Service, access: Access) -> None:
         timeout_graceful_shutdown=GRACE,
         ws="none",
     )
-    asyncio.run(_serve(uvicorn.Server(config), service))
+    asyncio.run(_serve(uvicorn.Server(config), service, port or open_port(access), ready))
 
 
-async def _serve(server: uvicorn.Server, service: Service) -> None:
-    ending = asyncio.create_task(_stop_jobs(server, service))
+async def _serve(server: uvicorn.Server, service: Service, port: socket, ready: Callable[[], None]) -> None:
+    watching = asyncio.create_task(_watch(server, service, ready))
     try:
-        await server.serve()
+        await server.serve([port])
     finally:
         server.should_exit = True
-        await ending
+        await watching
 
 
-async def _stop_jobs(server: uvicorn.Server, service: Service) -> None:
-    """End all jobs as soon as the server is to end, because it waits for their streams."""
+async def _watch(server: uvicorn.Server, service: Service, ready: Callable[[], None]) -> None:
+    """Say when the server is ready; end all jobs as soon as it is to end, because it waits for their streams."""
+    while not server.started and not server.should_exit:
+        await asyncio.sleep(GLANCE)
+    if server.started:
+        ready()
     while not server.should_exit:
         await asyncio.sleep(GLANCE)
     await asyncio.to_thread(service.stop)

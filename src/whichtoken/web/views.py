@@ -84,7 +84,7 @@ def _answer_view(name: str, record: Attribution, removable: Mapping[Level, Token
     parts = []
     for part in generated.rows:
         alone = replace(record, scores=part.scores, confidence=part.confidence, layers=(), generated=None)
-        rows = {
+        rows: dict[str, RowView] = {
             level: row_view(panels({name: alone}, Look(level))[0].rows[0], tokens)
             for level, tokens in removable.items()
         }
