@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.tiny import image_model_of, question_subject, token_subject
+from tests.tiny import image_model_of, language_subject, question_subject, token_subject
 from transformers import ViTImageProcessorPil
 
 import whichtoken as wt
@@ -25,6 +25,7 @@ def main(port: str, data: str) -> None:
         wt.load(),
         replace(token_subject(), name="entities"),
         replace(question_subject(), name="answers"),
+        replace(language_subject(), name="writer"),
         wt.Subject(image_model_of("vit"), processor, name="pictures"),
     ]
     service = make_service(subjects, benchmark=StoredBenchmark.open(RUN, Path(data)))

@@ -284,6 +284,24 @@ def test_a_saved_file_opens_the_same_view(open_page: Open, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_output_of_the_command_line_opens(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(link(methods="attcat", tab="export"))
+    is_done(page)
+    with page.expect_download() as saved:
+        page.click("[data-format=json]")  # the same records as `whichtoken explain --out x.json`
+    path = tmp_path / "explained.json"
+    saved.value.save_as(path)
+    other = open_page(link(text="It is very slow.", methods="gae"))
+    is_done(other)
+    other.set_input_files("#open-file", path)
+    expect(other.locator("#headline .label")).to_have_text("positive")
+    is_done(other)
+    assert other.locator(".compared .method").all_inner_texts() == ["attcat"]
+    before = output(other)
+    assert after(other, lambda: word(other, "but").click()) < before
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "first"), [("json", b"["), ("html", b"<!doctype"), ("png", b"\x89PNG"), ("svg", b"<?xml")]
 )

@@ -189,6 +189,23 @@ def test_questions_and_entities(open_page: Open) -> None:
 
 
 @pytest.mark.slow
+def test_a_click_on_the_answer_shows_what_led_to_it(open_page: Open) -> None:
+    page = open_page("#explain?model=writer&kind=prompt&prompt=the+film+is+slow+but&tokens=4&methods=attcat,gae")
+    is_done(page)
+    parts = page.locator(".answer-part")
+    assert parts.count() == 5  # the whole answer, and its four tokens
+    shades = "all => all.map((word) => word.className)"
+    whole = page.locator("#words .word").evaluate_all(shades)
+    parts.nth(2).click()
+    expect(parts.nth(2)).to_have_attribute("aria-pressed", "true")
+    one = page.locator("#words .word").evaluate_all(shades)
+    assert one != whole
+    assert "answer=1" in page.url
+    parts.nth(0).click()
+    assert page.locator("#words .word").evaluate_all(shades) == whole
+
+
+@pytest.mark.slow
 def test_an_unknown_method_is_an_error_on_the_page(browser: Any, address: str) -> None:
     page = browser.new_page()  # the browser itself logs the refused request
     page.goto(f"{address}/{LINK},atcat")
@@ -204,6 +221,10 @@ VIEWS: dict[str, tuple[str, Sequence[str]]] = {
     "references": (f"{LINK},contrast-cat&tab=references", []),
     "export": (f"{LINK}&tab=export", []),
     "methods": (LINK, ["text=Choose methods"]),
+    "answer": (
+        "#explain?model=writer&kind=prompt&prompt=the+film+is+slow&tokens=3&methods=attcat",
+        [".answer-part >> nth=1"],
+    ),
     "review": ("#review", ["text=Try a small sample", "tr[data-row='4'] button"]),
     "benchmark": ("#benchmark", ["#bench-inputs summary >> nth=0"]),
 }
@@ -216,7 +237,7 @@ VIEWS: dict[str, tuple[str, Sequence[str]]] = {
 def test_no_serious_violation_of_accessibility(open_page: Open, view: str, colours: str) -> None:
     fragment, clicks = VIEWS[view]
     page = open_page(fragment, colours=colours)
-    if fragment.startswith(LINK):
+    if fragment.startswith("#explain"):
         is_done(page)
     for selector in clicks:
         page.click(selector)
@@ -233,7 +254,7 @@ def test_no_serious_violation_of_accessibility(open_page: Open, view: str, colou
 def test_nothing_is_wider_than_a_phone(open_page: Open, view: str) -> None:
     fragment, clicks = VIEWS[view]
     page = open_page(fragment, width=390)
-    if fragment.startswith(LINK):
+    if fragment.startswith("#explain"):
         is_done(page)
     for selector in clicks:
         page.click(selector)

@@ -1,5 +1,6 @@
 /** The view of one input: prediction, coloured words that can be switched off, and the tabs below. */
 
+import { drawAnswer } from "./answer.js";
 import { drawCompare } from "./compare.js";
 import { drawCurves, drawTried } from "./curves.js";
 import { choice, find, h, menu, put } from "./dom.js";
@@ -21,7 +22,6 @@ import {
   level,
   listen,
   model,
-  removal,
   resultOf,
   run,
   session,
@@ -46,7 +46,7 @@ export function startExplain() {
   startForm(ask);
   watch(["methods", "model"], drawMethods);
   watch(["level", "part", "removal"], () => refresh());
-  watch(["method"], () => drawAll());
+  watch(["method", "answer"], () => drawAll());
   watch(["off"], drawOff);
   watch(["tab"], () => {
     drawTab();
@@ -92,7 +92,10 @@ function ask(id, input, token) {
   forget();
   const isSame = id === state.model && JSON.stringify(input) === JSON.stringify(state.input) && token === state.token;
   const methods = id === state.model && state.methods.length ? state.methods : usual(draftModel());
-  change({ model: id, input, token, methods, part: 0, off: [], target: isSame ? state.target : null }, !isSame);
+  change(
+    { model: id, input, token, methods, part: 0, answer: -1, off: [], target: isSame ? state.target : null },
+    !isSame,
+  );
   run();
 }
 
@@ -149,6 +152,7 @@ function drawReading() {
     label: `${model().parts}; move with the arrow keys, press Space to switch one off or on`,
   };
   drawn = result?.picture ? drawPatches(row, result.picture, options) : drawSwitches(row, options);
+  drawAnswer(find("answer"), result?.answer ?? null);
   put(find("words"), drawn.element);
   if (held >= 0) drawn.items[held]?.focus();
   showScore(find("score"), null, row, effects);

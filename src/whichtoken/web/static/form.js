@@ -30,8 +30,14 @@ const FIELDS = {
     ["question", "Question", "What do you want to know?", 1],
     ["context", "Context", "the text that contains the answer", 4],
   ],
-  prompt: [["prompt", "Prompt", "The model continues this text", 3]],
+  prompt: [
+    ["prompt", "Prompt", "The model continues this text", 3],
+    ["continuation", "Answer to explain (optional)", "empty: the model writes it", 1],
+    ["foil", "Rather than (optional)", "why the answer and not this", 1],
+  ],
 };
+
+const OPTIONAL = ["continuation", "foil"];
 
 const draft = { model: "", kind: "", values: {}, image: null, token: "" };
 let submit = () => {};
@@ -90,8 +96,9 @@ function read() {
       : { missing: "Choose or drop an image first." };
   const input = { kind: draft.kind };
   for (const [name, title] of FIELDS[draft.kind] ?? []) {
-    input[name] = draft.values[name] ?? "";
-    if (!input[name].trim()) return { missing: `Fill in: ${title.toLowerCase()}.`, field: name };
+    const value = draft.values[name] ?? "";
+    if (value.trim()) input[name] = value;
+    else if (!OPTIONAL.includes(name)) return { missing: `Fill in: ${title.toLowerCase()}.`, field: name };
   }
   return { input };
 }

@@ -21,7 +21,14 @@ export function drawHeadline(place) {
     return;
   }
   const isChanged = state.off.length > 0;
-  const eyebrow = state.target ? "explained" : model().targets === "answer" ? "answer" : "prediction";
+  const isWritten = state.input.kind === "prompt";
+  const eyebrow = isWritten
+    ? "answer and its log-probability"
+    : state.target
+      ? "explained"
+      : model().targets === "answer"
+        ? "answer"
+        : "prediction";
   put(
     place,
     h("p", { class: "eyebrow" }, isChanged ? `with ${model().parts} switched off` : eyebrow),
@@ -139,7 +146,7 @@ function contrast(part, retarget) {
 
 function otherTarget(retarget) {
   const isAnswer = model().targets === "answer";
-  if (!isAnswer && model().labels.length <= 10) return null;
+  if (state.input.kind === "prompt" || (!isAnswer && model().labels.length <= 10)) return null;
   const field = h("input", {
     type: "text",
     list: isAnswer ? null : "all-labels",

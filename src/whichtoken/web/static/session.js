@@ -69,7 +69,11 @@ export const resultOf = (method) => {
   return results[state.part] ?? results[0] ?? null;
 };
 
-export const rowOf = (method) => resultOf(method)?.rows[level()] ?? null;
+/** Returns the words with the scores of a method: for the whole output, or for the chosen part of a generated answer. */
+export function rowOf(method) {
+  const result = resultOf(method);
+  return (result?.answer?.parts[state.answer] ?? result)?.rows[level()] ?? null;
+}
 
 /** Returns the words to draw: with the scores of the leading method, or without scores until one has answered. */
 export function currentRow() {

@@ -1,7 +1,7 @@
 /** Holds what the reader chose, and writes it into the address, so that a link opens the same view. */
 
 const LONGEST = 4000; // characters of an address; longer texts go into a saved file
-const TEXTS = ["text", "pair", "question", "context", "prompt"]; // parts of an input that fit into an address
+const TEXTS = ["text", "pair", "question", "context", "prompt", "continuation", "foil"]; // parts of an input that fit into an address
 
 export const START = {
   view: "explain",
@@ -14,6 +14,7 @@ export const START = {
   removal: "",
   method: "", // the method whose words are coloured; "" for the first that has answered
   part: 0, // which entity, for models that label tokens
+  answer: -1, // which part of a generated answer; -1 for the whole
   off: [], // positions of tokens that are switched off
   tab: "compare",
 };
@@ -47,7 +48,8 @@ export function addressOf(of) {
     set("methods", of.methods.join(","));
     if (of.target) set("target", of.target.label);
     if (of.target) set("than", of.target.rather_than);
-    if (of.target?.answer_word !== undefined) set("word", of.target.answer_word);
+    set("tokens", of.input.tokens);
+    if (of.answer >= 0) set("answer", of.answer);
     set("token", of.token);
     set("method", of.method);
     for (const name of ["level", "removal", "tab"]) if (of[name] !== START[name]) set(name, of[name]);
@@ -76,27 +78,22 @@ export function fromAddress(hash) {
     .split(".")
     .filter((number) => /^\d+$/.test(number))
     .map(Number);
-  const [target, than, word] = ["target", "than", "word"].map((name) => query.get(name));
+  if (query.has("tokens")) input.tokens = Number(query.get("tokens")) || 32;
+  const [target, than] = ["target", "than"].map((name) => query.get(name));
   return {
     ...START,
     ...parts,
     input,
     model: query.get("model") ?? "",
     methods: (query.get("methods") ?? "").split(",").filter(Boolean),
-    target:
-      target === null
-        ? null
-        : {
-            label: target,
-            ...(than === null ? {} : { rather_than: than }),
-            ...(word === null ? {} : { answer_word: Number(word) }),
-          },
+    target: target === null ? null : { label: target, ...(than === null ? {} : { rather_than: than }) },
     token: query.get("token") ?? "",
     method: query.get("method") ?? "",
     level: query.get("level") ?? START.level,
     removal: query.get("removal") ?? START.removal,
     tab: query.get("tab") ?? START.tab,
     part: Number(query.get("part") ?? 0) || 0,
+    answer: Number(query.get("answer") ?? -1),
     off: numbers,
   };
 }
