@@ -62,6 +62,7 @@ LEVELS = [
     {"bench"},
     {"jobs"},
     {"reproduce"},
+    {"web"},
     {"cli", "plot"},
     {"__init__", "__main__"},
 ]
@@ -81,7 +82,10 @@ DOORS = {
     "spacy": ("heads/spacy.py",),
     "ray": ("jobs/ray.py",),
     "duckdb": ("jobs/query.py",),
-    "pydantic": ("decode.py",),
+    "pydantic": ("decode.py", "web/schema.py"),
+    "fastapi": ("web",),
+    "starlette": ("web",),
+    "uvicorn": ("web",),
     "PIL": ("models/images.py", "render/pictures.py", "records.py"),
 }
 WITHOUT_TORCH = [

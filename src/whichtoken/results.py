@@ -155,9 +155,14 @@ def read_results(path: Path) -> list[Attribution]:
         raise UsageError(f"there is no file {path}")
     text = read_text(path)
     with while_reading(path):
-        lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
-        records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
-        if not text.strip():
-            raise BadArtifact(f"{path} is empty; expected results as JSON")
-        attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
-        return [Attribution.from_json(json.dumps(record)) for record in attributions]
+        return parse_results(text, str(path))
+
+
+def parse_results(text: str, name: str) -> list[Attribution]:
+    """Parse the content of such a file. `name`: what it is called in messages."""
+    lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
+    records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
+    if not text.strip():
+        raise BadArtifact(f"{name} is empty; expected results as JSON")
+    attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
+    return [Attribution.from_json(json.dumps(record)) for record in attributions]

@@ -221,6 +221,8 @@ def test_what_layers_add_sums_to_the_scores(case: Case) -> None:
     for result in together(case).results:
         layered = {label: attribution for label, attribution in result.items() if attribution.layers}
         assert {"attcat", "cat", "grad-sam"} <= set(layered)
+        summing = {name for name in method_names() if find(name).sums_layers}
+        assert {label for label in layered if label in method_names()} == summing & set(result)
         assert case.task in ("image", "tokens", "generate") or any(
             label.startswith("contrast-cat") for label in layered
         )

@@ -83,7 +83,12 @@ def source_pieces(record: Attribution, scores: Sequence[float], level: str) -> l
         name = "" if chosen == "word" else shorten_name(sources[place].label)
         own = text[max(start, end) : stop]
         before = text[end : max(start, end)]
-        pieces.append(ShownPiece(before, own, totals[place], name, repeated=place in shown, keeps_lines=True))
+        repeated = place in shown
+        pieces.append(
+            ShownPiece(
+                before, own, totals[place], name, tokens=sources[place].tokens, repeated=repeated, keeps_lines=True
+            )
+        )
         shown.add(place)
         end = max(stop, end)
     return pieces
@@ -108,7 +113,7 @@ def _token_pieces(record: Attribution, sources: Sequence[PromptSource], scores: 
     for source, score in zip(sources, scores, strict=True):
         token = record.tokens[source.tokens[0]]
         before, shown, end = place_token(record.texts[PROMPT], source.span, end, token)
-        pieces.append(ShownPiece(before, shown, score, token=token, keeps_lines=True))
+        pieces.append(ShownPiece(before, shown, score, token=token, tokens=source.tokens, keeps_lines=True))
     return pieces
 
 

@@ -22,14 +22,19 @@ from whichtoken.targets import SourceLevel
 
 def plot(results: Results, path: str | Path, look: Look) -> Path:
     """Draw one method by layer if it has layers, else all methods."""
+    return Path(deliver(lambda: draw(results, look), path))
+
+
+def draw(results: Results, look: Look) -> Any:
+    """Return the figure of one method by layer if it has layers, else of all methods."""
     groups = group_results(results)
     if len(groups) == 1 and len(groups[0]) == 1:
         (attribution,) = groups[0].values()
         if attribution.layers:
-            return Path(layers(attribution, path, level=look.level))
+            return _layers_figure(attribution, look.level)
         if attribution.generated is not None and look.row is None:
-            return Path(deliver(lambda: _answer_figure(attribution, None, look.level), path))
-    return Path(deliver(lambda: _panel_figure(results, look), path))
+            return _answer_figure(attribution, None, look.level)
+    return _panel_figure(results, look)
 
 
 def methods(

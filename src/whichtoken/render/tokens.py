@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichtoken.records import Attribution
-from whichtoken.words import Span, words_of
+from whichtoken.words import Span, word_groups, words_of
 
 SPACE, BREAK, CONTINUED = "\N{OPEN BOX}", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}", "\N{MIDDLE DOT}"
 SPACE_MARKS = "\N{LOWER ONE EIGHTH BLOCK}\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"  # of SentencePiece, and of GPT-2
@@ -20,6 +20,7 @@ class ShownPiece:
     score: float
     name: str = ""  # what it is called where it stands alone, if not by its text
     token: str = ""  # as the tokenizer writes it
+    tokens: tuple[int, ...] = ()  # positions in the record's tokens
     repeated: bool = False  # a further piece of a part that was shown before, with its score
     keeps_lines: bool = False  # line breaks are shown as such
 
@@ -27,14 +28,15 @@ class ShownPiece:
 def word_pieces(attribution: Attribution, scores: Sequence[float]) -> list[ShownPiece]:
     """Return the words of the texts; special tokens are left out."""
     words = words_of(attribution.texts, attribution.spans, attribution.sequences, attribution.word_ids, scores)
+    groups = word_groups(attribution.texts, attribution.spans, attribution.sequences, attribution.word_ids)
     pieces, end, sequence = [], 0, 0
-    for word in words:
+    for word, tokens in zip(words, groups, strict=True):
         if word.sequence != sequence:
             end, sequence = 0, word.sequence
             before = BETWEEN_TEXTS + attribution.texts[sequence][: word.span[0]]
         else:
             before = attribution.texts[sequence][end : word.span[0]]
-        pieces.append(ShownPiece(before, word.text, word.score))
+        pieces.append(ShownPiece(before, word.text, word.score, tokens=tokens))
         end = word.span[1]
     return pieces
 
@@ -48,7 +50,7 @@ def token_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
     tokens = zip(attribution.tokens, attribution.spans, attribution.sequences, scores, strict=True)
     for place, (token, span, sequence, score) in enumerate(tokens):
         if sequence is None or span is None:
-            pieces.append(ShownPiece(" " if pieces else "", token, score, token=token))
+            pieces.append(ShownPiece(" " if pieces else "", token, score, token=token, tokens=(place,)))
             last = None
             continue
         text, end = attribution.texts[sequence], ends.get(sequence, 0)
@@ -62,7 +64,7 @@ def token_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
             shared.append([])
         if shared:
             shared[-1].append(place)
-        pieces.append(ShownPiece(before, shown, score, name, token))
+        pieces.append(ShownPiece(before, shown, score, name, token, (place,)))
         last = sequence
     return _number_parts(pieces, shared)
 
@@ -109,4 +111,5 @@ def patch_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
     """Return the patches of an image, which are its last tokens."""
     assert attribution.picture is not None, "the record of an image"
     first = len(attribution.tokens) - attribution.picture.rows * attribution.picture.columns
-    return [ShownPiece(" ", t, s) for t, s in zip(attribution.tokens[first:], scores[first:], strict=True)]
+    patches = zip(attribution.tokens[first:], scores[first:], strict=True)
+    return [ShownPiece(" ", t, s, tokens=(place,)) for place, (t, s) in enumerate(patches, first)]

@@ -24,6 +24,7 @@ from whichtoken.data.prompts import Prompt, as_prompt, is_chat, parse_prompt
 from whichtoken.data.sources import as_file
 from whichtoken.errors import BadInput, BadSetting, UsageError, name_type
 from whichtoken.models import LongTexts, Subject
+from whichtoken.models.checks import count_embeddings
 from whichtoken.models.generating import generate_ids
 from whichtoken.records import Attribution, Reading
 from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Part, Predicted
@@ -261,6 +262,7 @@ class TextGeneration(Task):
         generated, target = record.generated, record.target
         if generated is None or not isinstance(target, AnswerTokens):
             raise UsageError(f"this attribution does not explain an answer, but {self.subject.title} generates text")
+        self._check_ids(generated, target)
         n = len(record.tokens) - generated.first
         special = tuple(s != PROMPT for s in record.sequences)
         row = Row(generated.ids, (0,) * len(special), special, tail=n)
@@ -271,6 +273,15 @@ class TextGeneration(Task):
         key = sha256(repr(generated.ids).encode()).hexdigest()[:16]
         return Opened(row, objective, key, len(row), sum(special))
 
+    def _check_ids(self, generated: GeneratedAnswer, target: AnswerTokens) -> None:
+        """Raise UsageError for ids that this model does not have; a record may come from a file."""
+        known = range(min(count_embeddings(self.subject.model) or 0, self.subject.n_logits))
+        of_answer = all(place >= generated.first for place in target.tokens)
+        if not of_answer or not all(i in known for i in (*generated.ids, *target.rather_than)):
+            raise UsageError(f"this attribution has tokens that {self.subject.title} does not have; explain it again")
+        if len(generated.ids) > self.subject.limit:
+            raise UsageError(f"this attribution has {len(generated.ids)} tokens; the model reads {self.subject.limit}")
+
     def units(self, record: Attribution, level: str) -> list[Unit]:
         """Return the removable parts of the prompt; at levels "...-but-last-word", its last word is not one."""
         assert record.generated is not None, "`reopen` checks this"
@@ -280,7 +291,7 @@ class TextGeneration(Task):
         if level.endswith(BUT_LAST):
             last = set(find_sources(tokens, segments, "word")[-1].tokens)
             groups = [left for group in groups if (left := tuple(i for i in group if i not in last))]
-        return [Unit(group, sum(record.scores[i] for i in group)) for group in groups]
+        return [Unit(group, sum(record.scores[i] for i in group), group) for group in groups]
 
     def bench_target(self, part: Part, n_tokens: int) -> AnswerRequest:
         return AnswerRequest(Generation(n_tokens))

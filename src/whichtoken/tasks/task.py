@@ -84,6 +84,7 @@ class Unit:
 
     elements: tuple[int, ...]
     score: float
+    tokens: tuple[int, ...] = ()  # positions in the record's tokens; empty for single pixels
 
 
 @dataclass(frozen=True)
@@ -317,6 +318,10 @@ class Task(Protocol):
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """Return the probability of each class (question answering has only one): batch label."""
         return logits.softmax(-1)
+
+    def label_probabilities(self, logits: Tensor) -> list[tuple[str, float]]:
+        """Return the labels and their probabilities for the logits of one input; empty where there are no such."""
+        return []
 
     def reference_extras(self, rows: Sequence[Row]) -> Tensor | None:
         """Return what a library stores of its references besides activations; None where the class is enough."""
