@@ -153,7 +153,7 @@ CHOSEN = (
         "relevance explodes where a sum is exactly 0"),
     Chosen("lrp/rules.py", "if x._is_view():", "if False:", "lrp/test_mode.py",
         "an in-place change of a view is lost"),
-    Chosen("lrp/rules.py", "(0.5 if all(ctx.needs_input_grad) else 1.0)", "0.5", "lrp/test_rules.py::test_matmul",
+    Chosen("lrp/rules.py", "0.5 if all(ctx.needs_input_grad) else 1.0", "0.5", "lrp/test_rules.py::test_matmul",
         "half of the relevance is lost in a product with a constant"),
     Chosen("lrp/rules.py", "torch.where(plain == 0, 0, y / plain)", "y / plain",
         "lrp/test_rules.py::test_rms_norm_has_a_constant_root_mean_square", "a value of exactly 0 makes relevance NaN"),
