@@ -14,7 +14,7 @@ import os
 import platform
 import random
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", help="folder of a model; a body without a head gets a random head")
     parser.add_argument("--references", type=int, default=30)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     subjects = {"random BERT-base (12 x 768)": random_subject()}
     if arguments.model:
         subjects[Path(arguments.model).name] = real_subject(arguments.model)
@@ -54,7 +55,7 @@ def main() -> None:
         "# Refinement against a plain loop",
         "",
         f"`python benchmarks/contrast_cat.py{f' {Path(arguments.model).name}' if arguments.model else ''}`, {machine}, "
-        f"{torch.get_num_threads()} threads. One text, {arguments.references} references, nine steps (settings of the "
+        f"CPU time of one thread. One text, {arguments.references} references, nine steps (settings of the "
         "authors' code). Plain loop: one sequence at a time, eager attention, gradients on.",
         "",
         "| model | tokens | sequences | distinct | faster than the loop | sequences per batch | results differ by |",
@@ -81,14 +82,14 @@ def measure(subject: wt.Subject, length: int, references: int) -> list[str]:
     maps = maps_of(trace, library, references)
     batch_sizes: list[int] = []
     with twin.model.register_forward_hook(lambda module, args, output: batch_sizes.append(len(output.logits))):
-        start = perf_counter()
+        start = process_time()
         probe = ModelProbe(twin, batch, goal)
         how = Refinement(9, "all", "mean+std", True, "all")
         refined = combine(Maps(maps, torch.ones(maps.shape[:2], dtype=torch.bool), True), trace, probe, how)
-        ours = perf_counter() - start
-    start = perf_counter()
+        ours = process_time() - start
+    start = process_time()
     loop_scores, count = plain_loop(subject, trace, int(goal.toward), maps)
-    loop = perf_counter() - start
+    loop = process_time() - start
     distinct, difference = refined.details[0]["evaluations"], float((refined.scores[0] - loop_scores).abs().max())
     cells = [
         length,

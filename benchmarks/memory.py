@@ -1,6 +1,6 @@
 """Measure whether the memory of a long run stays flat: the peak of the resident memory after each fifth of the run.
 
-    python benchmarks/memory.py [MODEL] [--data FILE] [--bench N] [--each N] [--out FILE]
+    python benchmarks/memory.py [MODEL] [--data FILE] [--bench N] [--each N] [--base N] [--out FILE]
 
 MODEL is a folder or hub name; the default is a random model with the layers and heads of MiniLM (6 x 12), but narrow:
 attention takes most of the memory of a pass, and the time does not matter here. Three runs, each in its own process:
@@ -9,6 +9,9 @@ attention takes most of the memory of a pass, and the time does not matter here.
 - `explain_each` on N sentences of 8 to 40 words, with AttCAT;
 - the same on N texts of 8 to 200 words.
 
+With `--base N`, four more, on a random model of the size of BERT-base and texts of 512 tokens: AttCAT on N / 10 and N
+texts, and Contrast-CAT on N / 50 and N / 5, with 4 references and at most 8 evaluations of each text, because time does
+not matter here either. Each pair is to be compared: results of a call are sorted, and arrive in large parts.
 With `--data`, all of them read the texts of a file instead. The report is printed and written to
 benchmarks/results/memory.md. Linux only: the numbers are VmHWM and VmRSS of /proc/self/status.
 """
@@ -49,6 +52,7 @@ class Job:
     words: tuple[int, int]  # of the shortest and the longest text
     model: str | None
     data: str | None
+    is_base: bool = False  # a model of the size of BERT-base
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,22 @@ def main() -> None:
     parser.add_argument("--data", help="file with texts; default: random ones")
     parser.add_argument("--bench", type=int, default=200, help="texts of the benchmark; 0: leave it out")
     parser.add_argument("--each", type=int, default=5000, help="texts for explain_each; 0: leave it out")
+    parser.add_argument("--base", type=int, default=0, help="texts of 512 tokens for a model of the size of BERT-base")
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
+    base = arguments.base
     jobs = [
         Job("benchmark", arguments.bench, (20, 500), arguments.model, arguments.data),
         Job("explain_each", arguments.each, (8, 40), arguments.model, arguments.data),
         Job("explain_each", arguments.each, (8, 200), arguments.model, arguments.data),
+        *(Job("attcat, BERT-base", n, (510, 510), None, None, True) for n in (base // 10, base)),
+        *(Job("contrast-cat, BERT-base", n, (510, 510), None, None, True) for n in (base // 50, base // 5)),
     ]
     lines = []
     for job in (job for job in jobs if job.count):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             lines.append(line(job, process.submit(run, job).result()))
+        print(lines[-1], flush=True)
     report = table(arguments.model, lines)
     arguments.out.write_text(report)
     print(report)
@@ -84,7 +93,7 @@ def main() -> None:
 def run(job: Job) -> list[Memory]:
     """Return the memory of this process before the run and after each fifth of it."""
     torch.set_num_threads(1)
-    subject = wt.load(job.model) if job.model else random_subject(width=48)
+    subject = wt.load(job.model) if job.model else random_subject(*(768, 12) if job.is_base else (48, 6))
     texts = list(islice(read_texts(job), job.count))
     work: Callable[[wt.Subject, list[str]], Iterator[int]] = RUNS[job.name]
     memory = [measure_memory()]
@@ -111,7 +120,19 @@ def explain_texts(subject: wt.Subject, texts: list[str]) -> Iterator[int]:
         yield done
 
 
-RUNS = {"benchmark": measure_benchmark, "explain_each": explain_texts}
+def contrast_texts(subject: wt.Subject, texts: list[str]) -> Iterator[int]:
+    library = wt.references.build(subject, texts[:4], rule="random", min_tokens=1, n=4)
+    method = wt.method("contrast-cat", n=4, budget=8)
+    for done, _ in enumerate(wt.explain_each(subject.with_references(library), texts, [method]), 1):
+        yield done
+
+
+RUNS = {
+    "benchmark": measure_benchmark,
+    "explain_each": explain_texts,
+    "attcat, BERT-base": explain_texts,
+    "contrast-cat, BERT-base": contrast_texts,
+}
 
 
 def read_texts(job: Job) -> Iterator[str]:
@@ -143,7 +164,8 @@ def table(model: str | None, lines: list[str]) -> str:
     head = [
         "# Memory of long runs",
         "",
-        f"`python benchmarks/memory.py`, {machine}, 1 thread. Model: {model or 'random BERT 6 x 48, 12 heads'}. "
+        f"`python benchmarks/memory.py`, {machine}, 1 thread. Model: {model or 'random BERT 6 x 48, 12 heads'}, "
+        "or 12 x 768 (BERT-base). "
         f"Benchmark: {methods}; explain_each: attcat. Peak of the resident memory so far, in MB.",
         "",
         f"| run | texts | words | before | {' | '.join(shares)} | 100 % / 20 % | resident at the end |",

@@ -54,8 +54,8 @@ def main() -> None:
     print(report)
 
 
-def random_subject(width: int = 384) -> wt.Subject:
-    """Return a random model of the size of MiniLM, or as narrow as given; time does not depend on the weights."""
+def random_subject(width: int = 384, layers: int = 6) -> wt.Subject:
+    """Return a random model of the size of MiniLM, or of another one; time does not depend on the weights."""
     words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -64,12 +64,12 @@ def random_subject(width: int = 384) -> wt.Subject:
     config = BertConfig(
         vocab_size=len(words),
         hidden_size=width,
-        num_hidden_layers=6,
+        num_hidden_layers=layers,
         num_attention_heads=12,
         intermediate_size=4 * width,
     )
     torch.manual_seed(0)
-    return wt.Subject(BertForSequenceClassification(config).eval(), fast, name=f"random BERT 6 x {width}")
+    return wt.Subject(BertForSequenceClassification(config).eval(), fast, name=f"random BERT {layers} x {width}")
 
 
 def make_texts(count: int) -> list[str]:

@@ -1,11 +1,12 @@
 """Measure speed as ratios in one run on this machine: whichtoken against the bare model, and against other packages.
 
-    python benchmarks/speed.py [--only WORD ...] [--repeat 3] [--model FOLDER]
+    python benchmarks/speed.py [--only WORD ...] [--repeat 3] [--base]
 
 Each row runs two pieces of work in turn, several times, and divides the least CPU time of one by that of the other (for
 several cores: the least wall time). `--only single cores` runs the rows whose names contain one of these words; the
-others keep what an earlier run measured. Results are written to benchmarks/results/speed.json and speed.md. Packages
-that are not installed (captum, lime, shap, lxt) leave their rows out.
+others keep what an earlier run measured. Results are written to benchmarks/results/speed.json and speed.md; with
+`--base`, which measures a random model of the size of BERT-base, to speed_base.json and speed_base.md. Packages that are
+not installed (captum, lime, shap, lxt) leave their rows out.
 """
 
 import argparse
@@ -27,8 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import counts
 import rivals
 import whichtoken as wt
+from single_pass import random_subject
 from whichtoken._explain import plan
 from whichtoken.core.trace import Needs
 from whichtoken.models import Subject, batches, capture
@@ -245,29 +248,50 @@ def captum(subject: Subject, timer: Timer) -> Iterator[Row]:
 
 def samplers(subject: Subject, timer: Timer) -> Iterator[Row]:
     """`posterior` with 64 questions against the packages lime and shap with 64 samples."""
-    texts = make_texts(4, 20, 30)
-    ours = partial(wt.explain, subject, texts, "posterior")
-    yield Row(
-        "samplers",
-        "posterior, 64",
-        "lime, 64 samples",
-        "4 texts",
-        timer.ratio(ours, rivals.lime(subject, texts)),
-        "0.5",
-    )
-    yield Row(
-        "samplers",
-        "posterior, 64",
-        "shap, 64 samples",
-        "4 texts",
-        timer.ratio(ours, rivals.shap(subject, texts)),
-        "0.5",
-    )
+    texts = make_texts(8, 20, 30)
+
+    def one_by_one() -> None:
+        for text in texts:
+            wt.explain(subject, text, "posterior")
+
+    ours = {"8 texts in one call": partial(wt.explain, subject, texts, "posterior"), "8 texts one by one": one_by_one}
+    for case, work in ours.items():
+        for package in (rivals.lime, rivals.shap):
+            ratio = timer.ratio(work, package(subject, texts))
+            yield Row("samplers", "posterior, 64", f"{package.__name__}, 64 samples", case, ratio, "0.5")
+    rate = max(_forward_rate(subject, rows, length) for rows, length in ((64, 16), (32, 32)))
+    with (tokens := _TokenCount()).watch():
+        wt.explain(subject, texts, "posterior")
+    floor = partial(_spend, tokens.evaluated / rate)
+    ratio = timer.ratio(floor, rivals.lime(subject, texts))
+    yield Row("samplers", "its tokens / best forward rate: the least", "lime, 64 samples", "8 texts", ratio, "-")
+
+
+def _spend(seconds: float) -> None:
+    """Take this much CPU time."""
+    end = process_time() + seconds
+    while process_time() < end:
+        pass
 
 
 def lxt(subject: Subject, timer: Timer) -> Iterator[Row]:
     """attn-lrp and cp-lrp against LXT on a random Llama."""
     yield from (Row("lxt", *row) for row in rivals.lxt_rows(timer.repeat))
+
+
+def counts_of_bench(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """Evaluations of a benchmark, against those of a naive loop."""
+    yield from (Row("counts_of_bench", *row) for row in counts.benchmark_rows(subject, make_texts(8, 12, 40)))
+
+
+def contraction(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """The activations of references, against one forward pass."""
+    yield from (Row("contraction", *row) for row in counts.contraction_rows(timer.ratio))
+
+
+def loop(subject: Subject, timer: Timer) -> Iterator[Row]:
+    """Contrast-CAT, against the loop of its authors."""
+    yield from (Row("loop", *row) for row in counts.loop_rows(subject))
 
 
 def start(subject: Subject, timer: Timer) -> Iterator[Row]:
@@ -300,7 +324,11 @@ def _run(command: list[str]) -> None:
 
 
 GROUPS: dict[str, Callable[[Subject, Timer], Iterator[Row]]] = {
-    made.__name__: made for made in (single, relevance, evaluations, cores, captum, samplers, lxt, start)
+    made.__name__: made
+    for made in (
+        *(single, relevance, evaluations, counts_of_bench, contraction, loop),
+        *(cores, captum, samplers, lxt, start),
+    )
 }
 
 
@@ -308,8 +336,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(GROUPS), help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--base", action="store_true", help="a random model of the size of BERT-base")
     options = parser.parse_args()
-    subject, stored = wt.load(), RESULTS / "speed.json"
+    subject = random_subject(768, 12) if options.base else wt.load()
+    stored = RESULTS / ("speed_base.json" if options.base else "speed.json")
     known = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
     for name in (name for name in GROUPS if any(word in name for word in options.only)):
         torch.set_num_threads(1)
@@ -322,7 +352,7 @@ def main() -> None:
         for row in rows:
             print(f"{row['what']} | {row['against']} | {row['case']} | {row['ratio']:.2f} | {row['goal']}", flush=True)
         stored.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    (RESULTS / "speed.md").write_text("\n".join(report(known)) + "\n", encoding="utf-8")
+        stored.with_suffix(".md").write_text("\n".join(report(known, subject.title)) + "\n", encoding="utf-8")
 
 
 def versions() -> str:
@@ -335,8 +365,8 @@ def versions() -> str:
     return ", ".join(found)
 
 
-def report(known: dict[str, Any]) -> Iterator[str]:
-    yield "# Speed\n"
+def report(known: dict[str, Any], title: str) -> Iterator[str]:
+    yield f"# Speed: {title}\n"
     yield "`python benchmarks/speed.py` (`make bench`). Ratios of CPU times of one thread, measured in turn in one run;"
     yield "for several cores, of wall times. Below 1: whichtoken is faster.\n"
     yield "| what | divided by | case | ratio | goal |"

@@ -164,6 +164,13 @@ class Kind:
     config: Mapping[str, Any]
 
 
+GROUPED = {  # of decoders whose heads share keys and values
+    **SIZES,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": MAX_TOKENS,
+    "pad_token_id": 0,
+}
 KINDS: Mapping[str, Kind] = {
     "albert": Kind(lambda: unigram(BERT), {**SIZES, "embedding_size": 16, "max_position_embeddings": MAX_TOKENS}),
     "bert": Kind(wordpiece, {**SIZES, "max_position_embeddings": MAX_TOKENS}),
@@ -185,6 +192,18 @@ KINDS: Mapping[str, Kind] = {
         {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 32, "max_position_embeddings": MAX_TOKENS},
     ),
     "electra": Kind(wordpiece, {**SIZES, "embedding_size": 16, "max_position_embeddings": MAX_TOKENS}),
+    "gemma": Kind(byte_fallback, {**GROUPED, "head_dim": 6}),
+    "gemma2": Kind(byte_fallback, {**GROUPED, "head_dim": 6, "sliding_window": 6, "query_pre_attn_scalar": 6}),
+    "gemma3_text": Kind(
+        byte_fallback,
+        {
+            **GROUPED,
+            "head_dim": 6,
+            "sliding_window": 6,
+            "query_pre_attn_scalar": 6,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
     "gpt2": Kind(
         lambda: byte_bpe(GPT2),
         {
@@ -196,16 +215,8 @@ KINDS: Mapping[str, Kind] = {
             "pad_token_id": 0,
         },
     ),
-    "llama": Kind(
-        byte_fallback,
-        {
-            **SIZES,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": MAX_TOKENS,
-            "pad_token_id": 0,
-        },
-    ),
+    "llama": Kind(byte_fallback, GROUPED),
+    "mistral": Kind(byte_fallback, {**GROUPED, "sliding_window": 6}),
     "modernbert": Kind(
         lambda: byte_bpe(BERT),
         {
@@ -223,17 +234,12 @@ KINDS: Mapping[str, Kind] = {
         },
     ),
     "mpnet": Kind(lambda: wordpiece(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
-    "qwen2": Kind(
-        lambda: byte_bpe(GPT2),
-        {
-            **SIZES,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": MAX_TOKENS,
-            "pad_token_id": 0,
-        },
-    ),
+    "olmo2": Kind(lambda: byte_bpe(GPT2), GROUPED),
+    "phi3": Kind(byte_fallback, {**GROUPED, "original_max_position_embeddings": MAX_TOKENS}),
+    "qwen2": Kind(lambda: byte_bpe(GPT2), GROUPED),
+    "qwen3": Kind(lambda: byte_bpe(GPT2), {**GROUPED, "head_dim": 6}),
     "roberta": Kind(lambda: byte_bpe(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
+    "smollm3": Kind(lambda: byte_bpe(GPT2), {**GROUPED, "no_rope_layers": [1, 0, 1]}),
     "xlm-roberta": Kind(
         lambda: unigram(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}
     ),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whichtoken.core.objectives import Objective, anything, probability_of
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting
-from whichtoken.errors import NotFinite
+from whichtoken.errors import NotFinite, UsageError
 from whichtoken.models import (
     Batch,
     LogitCache,
@@ -27,6 +27,7 @@ from whichtoken.models import (
     halve_if_needed,
     map_on_cores,
 )
+from whichtoken.models.memory import available_bytes, estimate_bytes
 from whichtoken.references._build import library_of_texts
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 from whichtoken.tasks.sources import OnBadInput
@@ -95,6 +96,7 @@ class Job:
 
 def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int, list[ScoredPiece]]:
     """Score all pieces; return each input's pieces in order, keyed by the index of the input."""
+    check_memory(job, pieces)
     stacks = _stack_by_row(pieces)
     groups = [
         [same_size[i] for i in group]
@@ -125,6 +127,29 @@ def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int
     for i, piece in enumerate(pieces):
         by_input.setdefault(piece.index, []).append(scored[i])
     return by_input
+
+
+def check_memory(job: Job, pieces: Sequence[Piece]) -> None:
+    """Raise UsageError if a method needs more memory for the longest input than there is."""
+    texts = [piece for piece in pieces if piece.row.image is None]
+    if not texts:
+        return
+    longest, config = max(texts, key=lambda piece: len(piece.row)), job.subject.model.config
+    free, n = available_bytes(job.subject.device), len(longest.row)
+    for method in job.methods.values():
+        needed = estimate_bytes(job.subject, method.needs, n)
+        if free is not None and needed > free:
+            heads = f"the attention of {config.num_hidden_layers} layers x {config.num_attention_heads} heads"
+            raise UsageError(
+                f": {method.label} needs about {_show_bytes(needed)} for {n:,} tokens (it reads {heads}), and "
+                f"{_show_bytes(free)} are free; shorten it, or use a method that does not read attention: "
+                "gradient-x-input, attn-lrp, leave-one-out",
+                index=longest.index,
+            )
+
+
+def _show_bytes(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def _stack_by_row(pieces: Sequence[Piece]) -> list[list[int]]:

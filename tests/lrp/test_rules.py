@@ -66,6 +66,22 @@ def test_a_linear_output_without_products_of_like_sign_loses_its_relevance() -> 
     assert found.tolist() == [[pytest.approx(1), pytest.approx(2)]]
 
 
+def test_large_products_are_shared_matrix_by_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a factor is a transposed view, a product is exactly 0, or a factor is a constant."""
+    a, b, relevance = random(2, 3, 5, 4), leaf(random(2, 3, 6, 4, seed=1)), random(2, 3, 5, 6, seed=2)
+    a[0, 0, 1] = 0
+    a.requires_grad_()
+
+    def shared() -> list[Tensor]:
+        both = back(rules.matmul(torch.matmul, a, b.mT), relevance, a, b)
+        return [*both, *back(rules.matmul(torch.matmul, a, b.detach().mT), relevance, a)]
+
+    whole = shared()
+    monkeypatch.setattr(rules, "LARGE", 1)
+    for one, other in zip(whole, shared(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
 def test_matmul() -> None:
     a, b, relevance = leaf(random(2, 3, 4)), leaf(random(2, 4, 5, seed=1)), random(2, 3, 5, seed=2)
     of_a, of_b = back(rules.matmul(torch.matmul, a, b), relevance, a, b)

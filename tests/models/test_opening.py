@@ -130,7 +130,7 @@ def test_one_array_or_tensor_is_one_image() -> None:
 
 def test_a_text_generation_pipeline_works() -> None:
     config = GPT2Config(vocab_size=len(KINDS["gpt2"].tokenizer()), **KINDS["gpt2"].config)
-    pipe = pipeline("text-generation", model=GPT2LMHeadModel(config), tokenizer=KINDS["gpt2"].tokenizer())
+    pipe = pipeline("text-generation", model=GPT2LMHeadModel(config).eval(), tokenizer=KINDS["gpt2"].tokenizer())
     (result,) = wt.explain(pipe, prompt=TEXT, generate=2, methods="random")
     assert result["random"].texts[0] == TEXT
 

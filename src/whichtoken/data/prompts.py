@@ -37,6 +37,11 @@ class Prompt:
     id: str | None = field(default=None, compare=False)
     columns: Mapping[str, Any] = field(default_factory=dict, compare=False)  # other columns that are kept
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or what the messages say."""
+        return tuple(message.content for message in self.messages) if self.messages else (self.text,)
+
 
 def is_chat(value: Any) -> bool:
     """Return whether a value is the messages of one chat."""

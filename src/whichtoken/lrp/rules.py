@@ -7,7 +7,7 @@ sample; the first axis is the batch.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,11 +20,14 @@ Rule = Callable[..., Tensor]
 
 EPSILON = 1e-9
 ACTIVATION_EPSILON = 1e-10
+LARGE = 2**20  # values of products that are shared matrix by matrix
 
 
 def divide(a: Tensor, b: Tensor) -> Tensor:
     """Return a / b, stabilised as in Chefer et al.: epsilon has no sign, and the result is 0 where b is 0."""
     shifted = b + EPSILON
+    if torch.count_nonzero(b) == b.numel() == torch.count_nonzero(shifted):  # mostly, and these need not be replaced
+        return a / shifted
     shifted = torch.where(shifted == 0, EPSILON, shifted)
     return torch.where(b == 0, 0, a / shifted)
 
@@ -120,10 +123,38 @@ class _Matmul(Function):
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b, y = ctx.saved_tensors
-        scaled = divide(relevance, y) * (0.5 if all(ctx.needs_input_grad) else 1.0)
+        share = 0.5 if all(ctx.needs_input_grad) else 1.0
+        if a.shape[:-2] == b.shape[:-2] and max(a.numel(), b.numel(), y.numel()) >= LARGE:
+            return _share_slices(a, b, (y, relevance), share, ctx.needs_input_grad)
+        scaled = divide(relevance, y) * share
         of_a = (a * (scaled @ b.mT)).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
         of_b = (b * (a.mT @ scaled)).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
         return of_a, of_b
+
+
+def _share_slices(
+    a: Tensor, b: Tensor, products: tuple[Tensor, Tensor], share: float, needed: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Do the same, one matrix after another, so that the steps of each stay in the processor's cache.
+
+    Attention of long texts in float64 does not fit there, and moving it takes longer than computing. `products`: the
+    product of a and b, and its relevance.
+    """
+    made = [
+        torch.empty_like(x, memory_format=torch.contiguous_format) if is_needed else None
+        for x, is_needed in zip((a, b), needed, strict=True)
+    ]
+    flat = [x.flatten(0, -3) for x in (a, b, *products)]
+    of_a, of_b = (None if x is None else x.flatten(0, -3) for x in made)
+    for i, (one, other, product, relevance) in enumerate(zip(*flat, strict=True)):
+        scaled = divide(relevance, product)
+        if share != 1:
+            scaled *= share
+        if of_a is not None:
+            torch.mul(one, scaled @ other.mT, out=of_a[i])
+        if of_b is not None:
+            torch.mul(other, one.mT @ scaled, out=of_b[i])
+    return made[0], made[1]
 
 
 class _Add(Function):

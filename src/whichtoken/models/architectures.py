@@ -59,6 +59,7 @@ class Architecture:
     feed_forward: str = "output.dense"  # module below a block whose output the second residual adds
     reads: Literal["tokens", "pixels"] = "tokens"
     image_sizes: Literal["own", "any"] = "own"  # the configuration's size only, or any number of patches
+    branch_norm: bool = False  # a norm follows the projection before the residual adds it, so no linear map does
     causal: bool = False  # a token only attends to those before it, so the model can generate texts
 
 
@@ -73,6 +74,7 @@ _DECODER = Architecture(
     feed_forward="mlp",
     causal=True,
 )
+_DECODER_OF_NORMS = replace(_DECODER, feed_forward="post_feedforward_layernorm", branch_norm=True)
 _VISION = Architecture(
     ("embeddings",), r"layers\.\d+", projection="attention.o_proj", norm=None, feed_forward="mlp", reads="pixels"
 )
@@ -111,10 +113,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         feed_forward="ffn",
     ),
     "electra": replace(_ENCODER, embeddings=("embeddings_project", "embeddings")),
+    "gemma": _DECODER,
+    "gemma2": _DECODER_OF_NORMS,
+    "gemma3_text": _DECODER_OF_NORMS,
     "gpt2": Architecture(
         ("drop",), r"h\.\d+", _always_last, projection="attn.c_proj", norm=None, feed_forward="mlp", causal=True
     ),
     "llama": _DECODER,
+    "mistral": _DECODER,
     "modernbert": Architecture(
         ("embeddings",),
         r"layers\.\d+",
@@ -133,8 +139,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         projection="attention.attn.o",
         norm="attention.LayerNorm",
     ),
+    "olmo2": _DECODER_OF_NORMS,
+    "phi3": _DECODER,
     "qwen2": _DECODER,
+    "qwen3": _DECODER,
     "roberta": replace(_ENCODER, positions_after_padding=True),
+    "smollm3": _DECODER,
     "vit": _VISION,
     "xlm-roberta": replace(_ENCODER, positions_after_padding=True),
 }

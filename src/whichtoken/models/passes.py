@@ -18,6 +18,7 @@ from whichtoken.models.attention import Tap, tap_attention, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
 from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
+from whichtoken.models.memory import BETWEEN_BLOCKS, LARGE, compute_again, estimate_graph, forget_inside
 from whichtoken.models.out_of_memory import is_out_of_memory
 from whichtoken.models.quantised import check_derivatives, watch_gradients
 from whichtoken.models.subject import Subject
@@ -55,6 +56,8 @@ class Forward:
     tensors: Tensors
     tidy: "_Tidy"
     rules: RuleSet | None
+    # If the blocks forgot what they computed: the subject that computes it again, and whether with our attention.
+    forgotten: tuple[Subject, bool] | None = None
 
 
 def run_pass(
@@ -78,6 +81,11 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
     dtype = _precision(subject, rules)
     if rules is not None and dtype == torch.float16:
         raise UnsupportedModel("relevance underflows in float16; load the model in float32 or bfloat16")
+    # Eager attention is replaced by ours, which differs in the softmax: in float64 some models' own softmax rounds
+    # to float32, and the padding of ModernBERT becomes NaN.
+    eager = subject.own_attention == "eager"
+    tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
+    lean = differentiable and _can_forget(request, sites, rules, fused=not tapping)
     with ExitStack() as stack:
         stack.enter_context(_differentiating(differentiable))
         if differentiable:
@@ -91,31 +99,57 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
             stack.enter_context(_spread_relevance(subject.blocks[-1], request.batch.mask))
         if Site.HIDDEN in sites:
             stack.enter_context(_record_hidden(subject.blocks, captured))
-        # Eager attention is replaced by ours, which differs in the softmax: in float64 some models' own softmax rounds
-        # to float32, and the padding of ModernBERT becomes NaN.
-        eager = subject.own_attention == "eager"
-        tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
-        if tapping:
-            stack.enter_context(tap_attention(subject.model, subject.architecture, tap))
-        else:
-            use_attention(subject.model, subject.own_attention)
-        with nullcontext() if rules is None else propagating(subject.model, rules):
+        if lean:
+            stack.enter_context(forget_inside(subject))
+        with _attending(subject, tap if tapping else None), _propagating(subject, rules):
             logits = subject.forward(request.batch)
         if differentiable and rules is None:
             check_derivatives(logits)
         tensors = _collect_tensors(captured, tap, interior)
         _check_complete(request, tensors, sites, len(tap.possible) if tapping else None)
-    return Forward(
-        logits, {site: tensors[site] for site in sites}, _Tidy(request.batch.mask, tuple(tap.possible)), rules
-    )
+    tidy = _Tidy(request.batch.mask, tuple(tap.possible))
+    return Forward(logits, {site: tensors[site] for site in sites}, tidy, rules, (subject, tapping) if lean else None)
+
+
+def _can_forget(request: PassRequest, sites: frozenset[Site], rules: RuleSet | None, fused: bool) -> bool:
+    """Return whether a graph is large, and nothing is read inside of blocks, so that these can be computed again."""
+    subject, (rows, tokens) = request.subject, request.batch.ids.shape
+    outside = sites <= BETWEEN_BLOCKS and request.hidden is None and (rules is None or rules.gates is None)
+    own = subject.architecture.attention is None  # DeBERTa-v2 and MPNet get hooks inside
+    return outside and own and estimate_graph(subject, rows, tokens, fused) > LARGE
+
+
+@contextmanager
+def _attending(subject: Subject, tap: Tap | None) -> Iterator[None]:
+    if tap is None:
+        use_attention(subject.model, subject.own_attention)
+        yield
+    else:
+        with tap_attention(subject.model, subject.architecture, tap):
+            yield
+
+
+@contextmanager
+def _propagating(subject: Subject, rules: RuleSet | None) -> Iterator[None]:
+    with nullcontext() if rules is None else propagating(subject.model, rules):
+        yield
 
 
 def run_backward(
     made: Forward, objective: Objective, grads: frozenset[Site], again: bool = False
 ) -> dict[Site, tuple[Tensor, ...]]:
     """Return gradients; under rules, relevance. `again`: the graph is kept for another objective."""
-    with _differentiating(bool(grads)):
-        back = _backward(objective, made, {site: made.tensors[site] for site in sorted(grads)}, again)
+    with ExitStack() as stack:
+        stack.enter_context(_differentiating(bool(grads)))
+        if made.forgotten is not None:
+            subject, tapping = made.forgotten
+            stack.enter_context(_attending(subject, Tap(record=False) if tapping else None))
+        # Examples are independent, so each gets its own gradient of the sum.
+        targets = [(sign, term.scalar(made.logits).sum()) for sign, term in _terms(objective, made.rules)]
+        if made.forgotten is not None:
+            stack.enter_context(compute_again())
+            stack.enter_context(_propagating(made.forgotten[0], made.rules))
+        back = _backward(targets, made.rules, {site: made.tensors[site] for site in sorted(grads)}, again)
     return {site: made.tidy.grads(site, back[site]) for site in grads}
 
 
@@ -242,14 +276,18 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
-def _backward(objective: Objective, made: Forward, tensors: Tensors, again: bool) -> Tensors:
-    terms, logits, rules = objective.terms(), made.logits, made.rules
-    if rules is None or rules.carries == "gradient" or len(terms) == 1:
-        return _gradients(objective.scalar(logits), tensors, rules, again)
-    last = len(terms) - 1
+def _terms(objective: Objective, rules: RuleSet | None) -> Sequence[tuple[float, Objective]]:
+    """Return what is propagated separately: rules that carry a gradient, and gradients, are linear."""
+    return ((1.0, objective),) if rules is None or rules.carries == "gradient" else objective.terms()
+
+
+def _backward(targets: Sequence[tuple[float, Tensor]], rules: RuleSet | None, tensors: Tensors, again: bool) -> Tensors:
+    if len(targets) == 1:
+        return _gradients(targets[0][1], tensors, rules, again)
+    last = len(targets) - 1
     signed = [
-        (sign, _gradients(term.scalar(logits), tensors, rules, again=again or number < last))
-        for number, (sign, term) in enumerate(terms)
+        (sign, _gradients(target, tensors, rules, again=again or number < last))
+        for number, (sign, target) in enumerate(targets)
     ]
     return {
         site: [
@@ -260,10 +298,7 @@ def _backward(objective: Objective, made: Forward, tensors: Tensors, again: bool
 
 
 def _gradients(target: Tensor, tensors: Tensors, rules: RuleSet | None, again: bool = False) -> Tensors:
-    """Return gradients of the sum over the batch; examples are independent, so each gets its own gradient.
-
-    Under rules, return relevance: 0 where none arrives. The graph is freed on the way, unless it is needed `again`.
-    """
+    """Return gradients; under rules, relevance, 0 where none arrives. The graph is freed unless needed `again`."""
     flat = [tensor for group in tensors.values() for tensor in group]
     if not flat:
         return {site: [] for site in tensors}
@@ -271,7 +306,7 @@ def _gradients(target: Tensor, tensors: Tensors, rules: RuleSet | None, again: b
         # Tensors that rules treat as constants are no longer part of the graph.
         flat = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in flat]
     try:
-        grads = torch.autograd.grad(target.sum(), flat, retain_graph=again, allow_unused=rules is not None)
+        grads = torch.autograd.grad(target, flat, retain_graph=again, allow_unused=rules is not None)
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise

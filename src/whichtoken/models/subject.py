@@ -20,7 +20,7 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
-from whichtoken.models.attention import use_attention
+from whichtoken.models.attention import fastest_attention, use_attention
 from whichtoken.models.cancelling import check_cancelled
 from whichtoken.models.checks import (
     check_batch_size,
@@ -341,8 +341,7 @@ class Subject:
     ) -> Float[Tensor, "batch *label"]:
         """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
         twin = self.with_twin()
-        fused = "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention
-        use_attention(twin.model, UNPADDED if twin.skips_padding else fused)
+        twin.use_fast_attention(UNPADDED if twin.skips_padding else None)
 
         def run(rows: Sequence[int]) -> list[Tensor]:
             part = batch.between(rows[0], rows[-1] + 1)
@@ -357,6 +356,10 @@ class Subject:
 
         parts = halve_if_needed(run, range(len(batch.ids)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def use_fast_attention(self, chosen: str | None = None) -> None:
+        """Change the attention of a twin to the chosen one, or the fastest that gives logits without gradients."""
+        use_attention(self.model, chosen or fastest_attention(self.model, self.architecture, self.own_attention))
 
     @property
     def own_attention(self) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from jaxtyping import Float, Int
@@ -77,6 +77,16 @@ class ReferenceLibrary:
 
     def read(self, label: int, layers: slice, n: int | None, n_tokens: int, like: Tensor) -> Activations:
         """Read the first `n` references of a class: hidden states `layers`, truncated or zero-padded to `n_tokens`."""
+        packed, stored = self._locate(label, layers)
+        return packed.read(slice(n), stored, n_tokens, like)
+
+    def read_each(self, label: int, layers: slice, n: int, n_tokens: int, like: Tensor) -> Iterator[Activations]:
+        """Yield the same, one reference after another, each with a first axis of length 1."""
+        packed, stored = self._locate(label, layers)
+        return (packed.read(slice(i, i + 1), stored, n_tokens, like) for i in range(n))
+
+    def _locate(self, label: int, layers: slice) -> tuple[Packed, slice]:
+        """Return the activations of a class, and where they have these hidden states."""
         requested = range(self.n_layers + 1)[layers]
         if not set(requested) <= set(self.layers):
             built = repr(self.recipe.layers)
@@ -89,7 +99,7 @@ class ReferenceLibrary:
         start = self.layers.index(requested[0])
         packed = self.packed[label]
         assert packed is not None, "a class without references; call `of` first"
-        return packed.read(slice(n), slice(start, start + len(requested)), n_tokens, like)
+        return packed, slice(start, start + len(requested))
 
     def answer_probabilities(self, label: int, span: Int[Tensor, "batch 2"]) -> Float[Tensor, "batch reference"]:
         """Return the probability that each reference's answer is at each span; 0 beyond the reference's end."""

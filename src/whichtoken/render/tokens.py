@@ -21,6 +21,8 @@ class ShownPiece:
     name: str = ""  # what it is called where it stands alone, if not by its text
     token: str = ""  # as the tokenizer writes it
     tokens: tuple[int, ...] = ()  # positions in the record's tokens
+    repeated: bool = False  # a further piece of a part that was shown before, with its score
+    keeps_lines: bool = False  # line breaks are shown as such
 
 
 def word_pieces(attribution: Attribution, scores: Sequence[float]) -> list[ShownPiece]:
@@ -52,7 +54,7 @@ def token_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
             last = None
             continue
         text, end = attribution.texts[sequence], ends.get(sequence, 0)
-        before, shown, ends[sequence] = _place(text, span, end, token)
+        before, shown, ends[sequence] = place_token(text, span, end, token)
         if pieces and last is None:
             before = before if before[:1].isspace() else f" {before}"
         elif last not in (None, sequence):
@@ -67,7 +69,7 @@ def token_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
     return _number_parts(pieces, shared)
 
 
-def _place(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
+def place_token(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
     """Return what stands before a token, what is shown for it, and up to where the text is then shown.
 
     `end`: up to where the text is shown already. Several tokens may have the same span: the bytes of one character, or
@@ -81,9 +83,9 @@ def _place(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
         lead = own[: own.index(visible)]
         return gap + lead, visible, start + len(lead) + len(visible)
     if own and not visible:
-        return gap, _mark_spaces(own), stop
+        return gap, mark_spaces(own), stop
     if gap and gap.isspace() and (is_space or span[0] == span[1]):
-        return "", _mark_spaces(gap), start
+        return "", mark_spaces(gap), start
     if is_space:
         return gap, SPACE, start
     if span[0] < span[1]:
@@ -91,7 +93,7 @@ def _place(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
     return gap, token.removeprefix("##").strip(SPACE_MARKS) or CONTINUED, start
 
 
-def _mark_spaces(spaces: str) -> str:
+def mark_spaces(spaces: str) -> str:
     return "".join(BREAK if space in "\r\n" else SPACE for space in spaces)
 
 

@@ -24,17 +24,17 @@ from whichtoken.data.prompts import Prompt, as_prompt, is_chat, parse_prompt
 from whichtoken.data.sources import as_file
 from whichtoken.errors import BadInput, BadSetting, UsageError, name_type
 from whichtoken.models import LongTexts, Subject
-from whichtoken.models.attention import use_attention
 from whichtoken.models.checks import count_embeddings
 from whichtoken.models.generating import generate_ids
 from whichtoken.records import Attribution, Reading
-from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Predicted
+from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Part, Predicted
 from whichtoken.tasks import prompts, texts
 from whichtoken.tasks.answer_objective import AnswerObjective, make_answer_objective
 from whichtoken.tasks.prompts import AnswerText, PromptDocument
 from whichtoken.tasks.task import BenchInput, Opened, Piece, Reason, Scored, ScoredPiece, Task, Unit
 
 LEVELS = ("token", "word", "sentence", "document")
+BUT_LAST = "-but-last-word"  # of a level: the last word of the prompt, which dominates unfinished sentences, stays
 NO_REFERENCE = "references are texts that hardly activate a class, and a language model predicts words, not classes"
 
 
@@ -59,8 +59,19 @@ class TextGeneration(Task):
     unit: ClassVar[str] = "prompt"
     purpose: ClassVar[str] = "generates text"
     keywords: ClassVar[tuple[str, ...]] = ("prompt",)
-    input_hint: ClassVar[str] = "prompt=..., a text or the messages of a chat, with generate=32 or continuation=..."
-    levels: ClassVar[tuple[str, ...]] = LEVELS
+    input_hint: ClassVar[str] = (
+        "prompt=..., a text or the messages of a chat, with generate=32 or continuation=...; or --prompt TEXT"
+    )
+    levels: ClassVar[tuple[str, ...]] = (*LEVELS, *(f"{level}{BUT_LAST}" for level in LEVELS))
+    protocol: ClassVar[Mapping[str, Any]] = {
+        "perturbations": ("delete",),
+        "levels": ("sentence", "word", f"word{BUT_LAST}"),
+        "metrics": ("aopc", "top-drop", "lds", "additivity"),
+        "full metrics": ("normalised-aopc", "above-random"),
+        "min_tokens": 2,
+    }
+    value_name: ClassVar[str] = "log-probability of the answer"
+    no_result: ClassVar[str] = "a prompt of one word has nothing that can be removed before its last word"
     has_classes: ClassVar[bool] = False
     explained: ClassVar[str] = "answer"
     quick_method: ClassVar[str] = "gradient-x-input"
@@ -134,7 +145,7 @@ class TextGeneration(Task):
             )
         self._check_length(document.n_tokens, how.tokens, number)
         twin = self.subject.with_twin()
-        use_attention(twin.model, twin.own_attention)
+        twin.use_fast_attention()
         ids = generate_ids(twin.model, document.tokens.ids, how, self._stop_tokens)
         return prompts.read_generated(self.subject.tokenizer, document.tokens, ids), len(ids)
 
@@ -272,11 +283,25 @@ class TextGeneration(Task):
             raise UsageError(f"this attribution has {len(generated.ids)} tokens; the model reads {self.subject.limit}")
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
-        """Return the removable parts of the prompt."""
+        """Return the removable parts of the prompt; at levels "...-but-last-word", its last word is not one."""
         assert record.generated is not None, "`reopen` checks this"
         tokens = PromptTokens(record.texts, record.spans, record.sequences, record.word_ids)
-        sources = find_sources(tokens, record.generated.segments, level)  # type: ignore[arg-type]  # one of LEVELS
-        return [Unit(source.tokens, sum(record.scores[i] for i in source.tokens), source.tokens) for source in sources]
+        named, segments = level.removesuffix(BUT_LAST), record.generated.segments
+        groups = [source.tokens for source in find_sources(tokens, segments, named)]  # type: ignore[arg-type]
+        if level.endswith(BUT_LAST):
+            last = set(find_sources(tokens, segments, "word")[-1].tokens)
+            groups = [left for group in groups if (left := tuple(i for i in group if i not in last))]
+        return [Unit(group, sum(record.scores[i] for i in group), group) for group in groups]
+
+    def bench_target(self, part: Part, n_tokens: int) -> AnswerRequest:
+        return AnswerRequest(Generation(n_tokens))
+
+    def describe_output(self, label: str) -> str:
+        return f"the change of the {self.value_name}"
+
+    def has_target(self, item: Any) -> bool:
+        (document,) = self.encode([item], None, 0)
+        return max(prompts.number_parts(document, 0, "word")) > 0
 
     def n_tokens(self, document: PromptDocument) -> int:
         return document.n_tokens

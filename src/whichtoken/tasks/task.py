@@ -16,7 +16,7 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.registry import method
 from whichtoken.core.rows import Row
-from whichtoken.core.trace import Ask, Level, Method
+from whichtoken.core.trace import Ask, Level, Method, Site
 from whichtoken.data.examples import Columns, ImageExample, TextExample, as_rows, parse_mapping
 from whichtoken.data.prompts import Prompt
 from whichtoken.errors import (
@@ -149,6 +149,7 @@ class Task(Protocol):
     has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
     bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
     explained: ClassVar[str] = "class"  # what is explained, in the facts of a benchmark
+    value_name: ClassVar[str] = "predicted value"  # what is tracked, if the reading is a value
     no_result: ClassVar[str] = ""  # if an input may have no result: what that means, for messages
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Any]:
@@ -259,10 +260,14 @@ class Task(Protocol):
         """Return what this model does, for messages."""
         return self.purpose
 
+    def describe_output(self, label: str) -> str:
+        """Return what a benchmark tracks, if the reading is a value; `label`: of one input."""
+        return f"{label}: regression, the change of the {self.value_name}"
+
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
-        reason = missing_gradient(self.subject, method) or missing_removal(self, method)
-        return reason or missing_library(self.subject, method)
+        reason = missing_gradient(self.subject, method) or missing_map(self.subject, method)
+        return reason or missing_removal(self, method) or missing_library(self.subject, method)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
         """Return a removal by name (None: the default). UnsupportedModel if it does not suit this model."""
@@ -281,8 +286,11 @@ class Task(Protocol):
             return self.quick_method
         return self.default_method
 
-    def bench_target(self, part: Part) -> Any:
-        """Return what a benchmark explains if it does not explain the gold label. `part`: which ends of an answer."""
+    def bench_target(self, part: Part, n_tokens: int) -> Any:
+        """Return what a benchmark explains if it does not explain the gold label.
+
+        `part`: which ends of an answer. `n_tokens`: of an answer that the model writes, at most.
+        """
         return None
 
     def has_target(self, item: Any) -> bool:
@@ -330,6 +338,15 @@ def missing_gradient(subject: Subject, method: Method) -> Reason | None:
     if subject.packed is None or not (needs.grads or needs.relevance or Ask.PASSES in needs.asks):
         return None
     return Reason(f"{subject.packed} is quantised and passes no gradient on", FIX, error=UnsupportedModel)
+
+
+def missing_map(subject: Subject, method: Method) -> Reason | None:
+    """Return a reason if a method takes what attention adds to be a linear map of the values, and it is not."""
+    linear = {Site.PROJECTION, Site.ATTENDED, Site.NORM}
+    if not subject.architecture.branch_norm or not linear & method.needs.values:
+        return None
+    kind = subject.model.config.model_type
+    return Reason(f"{kind} normalises what attention adds, so heads have no shares of it", error=UnsupportedModel)
 
 
 def missing_removal(task: Task, method: Method) -> Reason | None:

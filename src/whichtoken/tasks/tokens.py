@@ -282,7 +282,7 @@ class TokenClassification(Task):
     def n_tokens(self, document: Document) -> int:
         return len(document.windows[0])
 
-    def bench_target(self, part: Part) -> Wanted:
+    def bench_target(self, part: Part, n_tokens: int) -> Wanted:
         return Wanted(first=True)
 
     def has_target(self, item: Any) -> bool:
