@@ -31,7 +31,7 @@ def main() -> None:
         wait_for(server)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            take(browser, "page.png", (1280, 1250), "light")
+            take(browser, "page.png", (1280, 1090), "light")
             take(browser, "page-phone.png", (390, 844), "dark", below=True)
     finally:
         server.terminate()
@@ -40,6 +40,7 @@ def main() -> None:
 
 
 def wait_for(server: "subprocess.Popen[str]") -> None:
+    assert server.stderr is not None
     while server.poll() is None:
         try:
             urlopen(f"{ADDRESS}/health").close()
@@ -52,7 +53,7 @@ def wait_for(server: "subprocess.Popen[str]") -> None:
 def take(browser: Browser, name: str, size: tuple[int, int], colours: str, *, below: bool = False) -> None:
     """Explain a text, remove the three strongest words one by one, and take a picture. `below`: without the form."""
     width, height = size
-    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colours)  # type: ignore[arg-type]
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colours)
     page.goto(f"{ADDRESS}/#explain?{urlencode(VIEW)}")
     page.wait_for_selector(".compared-row:nth-child(4) .words")
     page.wait_for_selector("#progress:empty", state="attached", timeout=120_000)
@@ -60,11 +61,9 @@ def take(browser: Browser, name: str, size: tuple[int, int], colours: str, *, be
     for word in ("boring", "good"):
         with page.expect_response("**/api/predict"):
             page.click(f"#words [role=switch]:has-text('{word}')")
-    if below:
-        page.evaluate("document.querySelector('.reading').scrollIntoView(); scrollBy(0, -72)")
-    else:
-        page.evaluate("scrollTo(0, 0)")
     page.hover("#words [role=switch]:has-text('but')")
+    top = "document.querySelector('.reading').getBoundingClientRect().top + scrollY - 72" if below else "0"
+    page.evaluate(f"scrollTo({{top: {top}, behavior: 'instant'}})")
     page.wait_for_timeout(500)  # transitions
     page.screenshot(path=HERE / name)
     page.close()

@@ -32,7 +32,8 @@ def output(page: Any) -> float:
 
 
 def words(page: Any) -> list[str]:
-    return page.locator("#words [role=switch]").all_inner_texts()
+    found: list[str] = page.locator("#words [role=switch]").all_inner_texts()
+    return found
 
 
 def word(page: Any, text: str) -> Any:
