@@ -10,8 +10,9 @@ from whichtoken.errors import BadArtifact, BadInput
 from whichtoken.records import Attribution
 from whichtoken.render.canvas import figure_bytes
 from whichtoken.render.figures import draw
+from whichtoken.render.groups import group_results
 from whichtoken.render.review import page_for
-from whichtoken.render.rows import Look, group_results, panels
+from whichtoken.render.rows import Look, panels
 from whichtoken.results import Results, parse_results
 from whichtoken.web.asked import read_records
 from whichtoken.web.limits import Limits, too_large
