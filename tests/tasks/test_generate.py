@@ -118,6 +118,16 @@ def test_removing_a_word_removes_its_tokens_and_keeps_the_answer(kind: str) -> N
             assert matrix.scores[number][column] == pytest.approx(drop, abs=1e-9)
 
 
+def test_parts_of_an_answer_share_its_evaluations() -> None:
+    """One evaluation has the log-probabilities of all tokens, so parts of an answer cost none."""
+    methods = ["posterior", "leave-one-out", "lime", "kernel-shap", "context-cite"]
+    whole = explain(methods=methods)
+    for label, record in explain(methods=methods, rows="token").items():
+        extra = 5 if label == "posterior" else 0  # without the top words, which differ
+        assert record.evaluations <= whole[label].evaluations + extra, label
+        assert record.scores == whole[label].scores
+
+
 def test_a_prompt_without_any_word_left_still_has_a_first_token() -> None:
     (curve,) = wt.degrade(subject("gpt2"), [explain("gpt2")["attn-lrp"]], grid="tenths-to-all")
     assert len(curve.value) == 11
