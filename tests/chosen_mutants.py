@@ -126,7 +126,7 @@ CHOSEN = (
     Chosen("models/logit_cache.py", "(row.key, objective.cache_key(place))", "(row.key, None)",
         "models/test_logit_cache.py tasks/test_one_way.py::test_bench_of_questions_measures_the_same_curves",
         "two answers to one question share a cache entry"),
-    Chosen("models/subject.py", "batch.mask if pad is None else batch.ids != pad", "batch.mask",
+    Chosen("models/readouts.py", "mask if pad_id is None else ids != pad_id", "mask",
         "models/test_decoders.py::test_the_last_token_that_is_not_the_padding_token_is_read",
         "a decoder's read-out is not where the model reads it"),
     Chosen("models/subject.py", "config.pad_token_id + 1 if", "config.pad_token_id if",
