@@ -47,9 +47,9 @@ def with_documents(level: str = "document", rows: str = "token") -> Attribution:
 
 
 def printed(record: Attribution, look: Look | None = None) -> str:
-    console = Console(file=StringIO(), width=120, color_system=None)
-    print_each(console, [record], look or Look())
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    file = StringIO()
+    print_each(Console(file=file, width=120, color_system=None), [record], look or Look())
+    return file.getvalue()
 
 
 def test_a_terminal_shows_the_answer_the_prompt_and_each_part() -> None:
