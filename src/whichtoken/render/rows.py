@@ -233,7 +233,8 @@ def answer_parts(group: Mapping[str, Attribution], look: Look) -> list[AnswerPar
         return []
     return [
         AnswerPart(
-            *map(visible_lines, shown),
+            visible_lines(before),
+            visible_lines(text),
             format_chance(row.log_probability),
             tuple(
                 _row(name, with_row(group[name], answer.rows[place]), look)
@@ -241,7 +242,7 @@ def answer_parts(group: Mapping[str, Attribution], look: Look) -> list[AnswerPar
                 if answer is not None
             ),
         )
-        for place, (row, shown) in enumerate(zip(first.rows, place_parts(first.rows), strict=True))
+        for place, (row, (before, text)) in enumerate(zip(first.rows, place_parts(first.rows), strict=True))
     ]
 
 

@@ -227,7 +227,9 @@ class TextGeneration(Task):
         )
         label = prompts.text_of(answer, goal.places).strip()
         if goal.request.foil is not None:
-            label = f"{label} rather than {goal.request.foil.strip()}"
+            span, foil = answer.spans[goal.places[0]], goal.request.foil.strip()
+            before = "" if span is None else answer.text[: span[0]].strip()
+            label = f"{label} rather than {foil.removeprefix(before).strip() or foil}"
             generated = replace(generated, rows=(replace(generated.rows[0], text=label),))
         return Attribution(
             texts=tokens.texts,
