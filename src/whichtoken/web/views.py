@@ -82,9 +82,7 @@ def _answer_view(name: str, record: Attribution, removable: Mapping[Level, Token
     if generated is None:
         return None
     parts = []
-    for part in generated.rows:
-        only = replace(generated, rows=(part,))
-        alone = replace(record, scores=part.scores, confidence=part.confidence, layers=(), generated=only)
+    for place, (part, shown) in enumerate(zip(generated.rows, first.parts, strict=False)):
         rows: dict[str, RowView] = {
             level: row_view(panels({name: alone}, Look(level))[0].rows[0], tokens)
             for level, tokens in removable.items()
