@@ -449,11 +449,7 @@ CHOSEN = (
         "web/test_jobs.py::test_an_unexpected_error_is_counted_and_logged_without_the_text", "texts are logged"),
     Chosen("web/asked.py", "if image.width * image.height > limits.image_pixels:", "if False:",
         "web/test_predict.py::test_hostile_images_are_refused_before_they_are_decoded", "images may fill the memory"),
-    Chosen("web/asked.py", "    check_plain(parsed)", "    pass",
-        "web/test_files.py::test_records_of_strangers_are_checked", "deep nesting ends in an unexpected error"),
     Chosen("web/switching.py", "off.issuperset(unit.tokens)", "off & set(unit.tokens)",
         "web/test_predict.py::test_a_part_of_a_word_is_off_only_at_the_level_of_tokens", "parts of words remove words"),
-    Chosen("models/workers.py", "lambda error: isinstance(error, Cancelled)", "lambda error: False",
-        "models/test_workers.py", "the error that ended the work is not the one that is raised"),
 )
 # fmt: on
