@@ -28,9 +28,9 @@ def test_each_token_of_the_answer_has_a_row_of_its_own(caller: Caller) -> None:
     assert result["answer"]["text"].split() == expected.texts[1].split()
     assert len(result["answer"]["parts"]) == len(expected.generated.rows) > 1
     for part, row in zip(result["answer"]["parts"], expected.generated.rows, strict=True):
-        for cell in part["rows"]["token"]["cells"]:
-            assert cell["score"] == pytest.approx(row.scores[cell["tokens"][0]])
-            assert cell["removable"]
+        of_prompt = row.scores[1 : expected.generated.first]  # the first token is special
+        assert [cell["score"] for cell in part["rows"]["token"]["cells"]] == pytest.approx(of_prompt)
+        assert all(cell["removable"] for cell in part["rows"]["token"]["cells"])
         assert part["tokens"] == list(row.tokens)
         assert part["log_probability"] == pytest.approx(row.log_probability)
     info = next(model for model in caller.get("/api/info").json["models"] if model["id"] == "llama")

@@ -70,8 +70,8 @@ class ScoreCell:
     name: str = ""  # where it stands alone, if not its text: "電 (2 of 3)" for the second token of a character
     token: str = ""  # as the tokenizer writes it, if not as its text
     interval: Interval | None = None  # if the method says how sure it is
-    tokens: tuple[int, ...] = ()  # positions in the record's tokens
     repeated: bool = False  # a further piece of a part that has a cell already
+    tokens: tuple[int, ...] = ()  # positions in the record's tokens
 
     @property
     def uncertain(self) -> bool:
@@ -320,10 +320,15 @@ def cells(
 def _cell(piece: ShownPiece, strongest: float) -> ScoreCell:
     shown = visible_lines if piece.keeps_lines else visible
     text, token = shown(piece.text), visible(piece.token)
-    share, before = piece.score / strongest, shown(piece.before)
-    own = "" if token == text else token
     return ScoreCell(
-        text, piece.score, share, before, visible(piece.name), own, repeated=piece.repeated, tokens=piece.tokens
+        text,
+        piece.score,
+        piece.score / strongest,
+        shown(piece.before),
+        visible(piece.name),
+        "" if token == text else token,
+        repeated=piece.repeated,
+        tokens=piece.tokens,
     )
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichtoken.records import Attribution, Prediction, Reading
-from whichtoken.render.rows import ShownReading
 from whichtoken.tables import Agreement
 from whichtoken.web.limits import Limits
 
@@ -190,7 +189,6 @@ class ReferenceView:
 class AnswerPartView:
     """A part of a generated answer, with its own map of the prompt."""
 
-    before: str
     text: str
     tokens: tuple[int, ...]
     log_probability: float
@@ -214,7 +212,7 @@ class ResultView:
     label: str
     output: str
     head: str
-    reading: ShownReading
+    reading: Reading
     model: str
     source: str
     predicted: Prediction | None
