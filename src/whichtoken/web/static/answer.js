@@ -9,6 +9,11 @@ export function drawAnswer(place, answer) {
     put(place);
     return;
   }
+  if (!answer.parts.length) {
+    const title = answer.is_given ? "the given answer" : "the model wrote";
+    put(place, h("p", { class: "eyebrow" }, title), h("p", { class: "answer", dir: "auto" }, answer.text));
+    return;
+  }
   const button = (at, text, about) =>
     h(
       "button",
