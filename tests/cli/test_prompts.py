@@ -44,6 +44,9 @@ def test_a_given_answer_a_foil_and_a_drawn_one(speaker: str, capsys: pytest.Capt
     assert given["generated"]["is_given"] is True
     foil = json.loads(run(capsys, *asked, "--continuation", " and rare", "--foil", " slow")[1])[0]
     assert foil["label"].endswith("rather than slow")
+    longer = json.loads(run(capsys, *asked, "--continuation", " and rare", "--foil", "and slow")[1])[0]
+    assert longer["label"].endswith("rather than slow")  # at the first token that differs
+    assert "and" not in longer["label"].split()
     drawn = [
         json.loads(run(capsys, *asked, "--generate", "6", "--temperature", "2", "--seed", seed)[1])[0]["texts"]
         for seed in ("1", "1", "2")
