@@ -5,8 +5,8 @@
 Each row runs two pieces of work in turn, several times, and divides the least CPU time of one by that of the other (for
 several cores: the least wall time). `--only single cores` runs the rows whose names contain one of these words; the
 others keep what an earlier run measured. Results are written to benchmarks/results/speed.json and speed.md; with
-`--base`, which measures a random model of the size of BERT-base, to speed_base.json and speed_base.md. Packages that are
-not installed (captum, lime, shap, lxt) leave their rows out.
+`--base`, which measures a random model of the size of BERT-base, to speed_base.json and speed_base.md. Packages that
+are not installed (captum, lime, shap, lxt) leave their rows out.
 """
 
 import argparse
@@ -248,13 +248,13 @@ def captum(subject: Subject, timer: Timer) -> Iterator[Row]:
 
 def samplers(subject: Subject, timer: Timer) -> Iterator[Row]:
     """`posterior` with 64 questions against the packages lime and shap with 64 samples."""
-    texts = make_texts(8, 20, 30)
+    texts = make_texts(4, 20, 30)
 
     def one_by_one() -> None:
         for text in texts:
             wt.explain(subject, text, "posterior")
 
-    ours = {"8 texts in one call": partial(wt.explain, subject, texts, "posterior"), "8 texts one by one": one_by_one}
+    ours = {"4 texts in one call": partial(wt.explain, subject, texts, "posterior"), "4 texts one by one": one_by_one}
     for case, work in ours.items():
         for package in (rivals.lime, rivals.shap):
             ratio = timer.ratio(work, package(subject, texts))
@@ -264,7 +264,7 @@ def samplers(subject: Subject, timer: Timer) -> Iterator[Row]:
         wt.explain(subject, texts, "posterior")
     floor = partial(_spend, tokens.evaluated / rate)
     ratio = timer.ratio(floor, rivals.lime(subject, texts))
-    yield Row("samplers", "its tokens / best forward rate: the least", "lime, 64 samples", "8 texts", ratio, "-")
+    yield Row("samplers", "its tokens / best forward rate: the least", "lime, 64 samples", "4 texts", ratio, "-")
 
 
 def _spend(seconds: float) -> None:
