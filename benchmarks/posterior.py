@@ -4,13 +4,14 @@
     python benchmarks/posterior.py compare sst2/dev.tsv --texts 100 --name sst2-500 --many
     python benchmarks/posterior.py compare sst2/dev.tsv --texts 200 --name 12-layers --model bert_12x384_sst2 \
         --references refs12
+    python benchmarks/posterior.py normalise sst2/dev.tsv --texts 100
     python benchmarks/posterior.py ablate sst2/train.tsv --texts 100
     python benchmarks/posterior.py calibrate sst2/dev.tsv --texts 20
     python benchmarks/posterior.py overhead sst2/dev.tsv --texts 32
 
-`compare` and `ablate` store benchmarks in benchmarks/runs/posterior-NAME, which `make results` reads; a run that was
-interrupted goes on where it stopped, and a larger --texts adds texts. `calibrate` and `overhead` write reports to
-benchmarks/results. Settings were chosen on training texts (`ablate`).
+`compare`, `normalise` and `ablate` store benchmarks in benchmarks/runs/posterior-NAME, which `make results` reads; a
+run that was interrupted goes on where it stopped, and a larger --texts adds texts. `calibrate` and `overhead` write
+reports to benchmarks/results. Settings were chosen on training texts (`ablate`).
 """
 
 import argparse
@@ -48,7 +49,7 @@ N_REFERENCE = 4000  # deletions behind the effects that intervals are compared w
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("compare", "ablate", "calibrate", "overhead"))
+    parser.add_argument("what", choices=("compare", "normalise", "ablate", "calibrate", "overhead"))
     parser.add_argument("data", type=Path)
     parser.add_argument("--texts", type=int, default=100)
     parser.add_argument("--name", default="")
@@ -65,6 +66,8 @@ def main() -> None:
     subject = wt.load(args.model, references=args.references)
     if args.what == "compare":
         bench(subject, args, rivals(subject, args.many), f"posterior-{args.name}")
+    elif args.what == "normalise":
+        bench(subject, args, rivals(subject, False), "posterior-normalised", ("aopc", "normalised-aopc"))
     elif args.what == "ablate":
         bench(subject, args, alternatives(), f"posterior-{args.name or 'settings'}")
     elif args.what == "calibrate":
@@ -79,9 +82,15 @@ def sample_sentences(args: argparse.Namespace) -> list[str]:
     return long_enough[: args.texts]
 
 
-def bench(subject: wt.Subject, args: argparse.Namespace, methods: list[str | Method], name: str) -> None:
+def bench(
+    subject: wt.Subject,
+    args: argparse.Namespace,
+    methods: list[str | Method],
+    name: str,
+    metrics: tuple[str, ...] = ("aopc",),
+) -> None:
     how = wt.bench.protocol(
-        metrics=("aopc",),
+        metrics=metrics,
         perturbations=("delete", "mask"),
         sample=args.texts,
         min_tokens=args.min_tokens,

@@ -29,6 +29,7 @@ COMMANDS = {
     "roberta": "compare data/sst2/dev.tsv --texts {n} --name roberta --model roberta_sst2 --references refs-roberta",
     "imdb": "compare data/imdb/test.tsv --texts {n} --name imdb --references refs-imdb --max-tokens 192 "
     "--min-tokens 96",
+    "normalised": "normalise data/sst2/dev.tsv --texts {n}",
     "settings": "ablate data/sst2/train.tsv --texts {n}",
 }
 PREPARE = {  # the commands that make the model and the references of a run
@@ -50,8 +51,14 @@ COLUMNS = {
 }
 SEARCHING = {  # methods whose evaluations are their cost, by the label of a line in the picture
     "posterior": ("posterior(budget=16)", "posterior(budget=32)", "posterior", "posterior(budget=128)"),
-    "lime": ("lime", "lime(budget=500)"),
-    "kernel-shap": ("kernel-shap", "kernel-shap(budget=500)"),
+    "lime": ("lime(budget=16)", "lime(budget=32)", "lime", "lime(budget=128)", "lime(budget=500)"),
+    "kernel-shap": (
+        "kernel-shap(budget=16)",
+        "kernel-shap(budget=32)",
+        "kernel-shap",
+        "kernel-shap(budget=128)",
+        "kernel-shap(budget=500)",
+    ),
 }
 Scores = dict[str, dict[tuple[str, str], NDArray[np.float64]]]  # AOPC of each text, by method and column
 
@@ -71,6 +78,7 @@ def posterior() -> Iterator[str]:
     )
     for name in measured:
         yield from _comparison(name)
+    yield from _normalised()
     yield _picture("sst2-500" if "sst2-500" in measured else measured[0])
     yield from _settings()
     for report, heading in REPORTS.items():
@@ -95,6 +103,26 @@ def _comparison(name: str) -> Iterator[str]:
         more = ["", ""] if method == OURS else [gains["delete"][method], gains["mask"][method]]
         star = " *" if next(line.tuned_on_deletion for line in table.lines if line.method == method) else ""
         yield f"| {method}{star} | {' | '.join(cells)} | {evaluations[method]:.0f} | {' | '.join(more)} |"
+    yield ""
+
+
+def _normalised() -> Iterator[str]:
+    """Show how much of the distance between the worst and the best order each method covers."""
+    if not (RUNS / "posterior-normalised" / "table.json").exists():
+        return
+    table = wt.bench.read_table(RUNS / "posterior-normalised")
+    columns = [column for column in table.columns if column.metric == "normalised-aopc"]
+    yield "### Of what is possible: normalised AOPC\n"
+    yield command("normalised", read("posterior-normalised")[0])
+    yield (
+        "AOPC between the lowest and the highest that a search finds for the text: 0 to 1. "
+        "A method can exceed 1 where the search misses the best order.\n"
+    )
+    yield f"| method | {' | '.join(column.title for column in columns)} |\n" + "|---" * (1 + len(columns)) + "|"
+    for line in sorted(table.lines, key=lambda line: -line.cells[columns[0].name].mean):
+        cells = [line.cells[column.name] for column in columns]
+        shown = [f"{cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}]" for cell in cells]
+        yield f"| {line.method} | {' | '.join(shown)} |"
     yield ""
 
 

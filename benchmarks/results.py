@@ -28,6 +28,11 @@ RUNS = Path(__file__).parent / "runs"
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 
+GENERATION = (
+    "## Which words of the prompt? Models that generate text\n\n"
+    "Faithfulness by sentence and by word, LDS and cost of the methods for two language models: "
+    "[benchmarks/results/generation.md](../benchmarks/results/generation.md)."
+)
 D, M = "delete morf tenths", "mask morf tenths"
 DELETION = {
     "AOPC, highest first ↑": f"aopc {D}",
@@ -471,6 +476,7 @@ def other_reports() -> Iterator[str]:
         path = RESULTS / f"{name}.md"
         if path.exists():
             yield re.sub(r"^# ", "## ", path.read_text(encoding="utf-8"))
+    yield GENERATION
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ from whichtoken.heads import read_conllu
 from whichtoken.heads import store as head_store
 from whichtoken.references import store as reference_store
 from whichtoken.render.bench_table import markdown
-from whichtoken.render.rows import Look, group_results
+from whichtoken.render.groups import group_results
+from whichtoken.render.rows import Look
 from whichtoken.render.terminal import heads_view, print_each
 from whichtoken.reproduce.idx import read_idx
 from whichtoken.reproduce.sst_trees import read_sst_trees

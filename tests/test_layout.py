@@ -16,7 +16,18 @@ from whichtoken.core.registry import find, method_names
 PACKAGE = Path(whichtoken.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 TOP = (
-    *("Attribution", "Class", "Contrast", "Curve", "Results", "Span", "Subject", "TokenLabels", "WhichTokenError"),
+    *(
+        "Attribution",
+        "Class",
+        "Contrast",
+        "Curve",
+        "Generation",
+        "Results",
+        "Span",
+        "Subject",
+        "TokenLabels",
+        "WhichTokenError",
+    ),
     *("degrade", "explain", "explain_each", "load", "method", "method_names"),
 )
 NAMESPACES = ("bench", "data", "heads", "jobs", "metrics", "plot", "references", "vision")
@@ -29,6 +40,8 @@ LEVELS = [
     {"boundary", "checks"},
     {"decode"},
     {"settings", "atomic_write", "words", "trust", "data", "targets", "core/__init__", "core/removal_steps"},
+    {"answers"},
+    {"record_checks"},
     {"records"},
     {"flat"},
     {"tables", "summaries", "lrp", "references", "heads", "vision"},
@@ -49,6 +62,7 @@ LEVELS = [
     {"bench"},
     {"jobs"},
     {"reproduce"},
+    {"web"},
     {"cli", "plot"},
     {"__init__", "__main__"},
 ]
@@ -68,7 +82,10 @@ DOORS = {
     "spacy": ("heads/spacy.py",),
     "ray": ("jobs/ray.py",),
     "duckdb": ("jobs/query.py",),
-    "pydantic": ("decode.py",),
+    "pydantic": ("decode.py", "web/schema.py"),
+    "fastapi": ("web",),
+    "starlette": ("web",),
+    "uvicorn": ("web",),
     "PIL": ("models/images.py", "render/pictures.py", "records.py"),
 }
 WITHOUT_TORCH = [

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from whichtoken import Attribution, Class, Contrast, Curve, Span
 from whichtoken.core.removal_steps import GRIDS
 from whichtoken.errors import BadArtifact
-from whichtoken.records import PNG, Picture
+from whichtoken.record_checks import PNG
+from whichtoken.records import Picture
 
 ATTRIBUTION = Attribution(
     texts=("slow film", "it is"),

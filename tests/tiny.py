@@ -1,5 +1,6 @@
 """Tiny random models with tokenizers of their kind, one for each supported architecture. Nothing is downloaded."""
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -162,6 +164,13 @@ class Kind:
     config: Mapping[str, Any]
 
 
+GROUPED = {  # of decoders whose heads share keys and values
+    **SIZES,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": MAX_TOKENS,
+    "pad_token_id": 0,
+}
 KINDS: Mapping[str, Kind] = {
     "albert": Kind(lambda: unigram(BERT), {**SIZES, "embedding_size": 16, "max_position_embeddings": MAX_TOKENS}),
     "bert": Kind(wordpiece, {**SIZES, "max_position_embeddings": MAX_TOKENS}),
@@ -183,6 +192,18 @@ KINDS: Mapping[str, Kind] = {
         {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 32, "max_position_embeddings": MAX_TOKENS},
     ),
     "electra": Kind(wordpiece, {**SIZES, "embedding_size": 16, "max_position_embeddings": MAX_TOKENS}),
+    "gemma": Kind(byte_fallback, {**GROUPED, "head_dim": 6}),
+    "gemma2": Kind(byte_fallback, {**GROUPED, "head_dim": 6, "sliding_window": 6, "query_pre_attn_scalar": 6}),
+    "gemma3_text": Kind(
+        byte_fallback,
+        {
+            **GROUPED,
+            "head_dim": 6,
+            "sliding_window": 6,
+            "query_pre_attn_scalar": 6,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
     "gpt2": Kind(
         lambda: byte_bpe(GPT2),
         {
@@ -194,16 +215,8 @@ KINDS: Mapping[str, Kind] = {
             "pad_token_id": 0,
         },
     ),
-    "llama": Kind(
-        byte_fallback,
-        {
-            **SIZES,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": MAX_TOKENS,
-            "pad_token_id": 0,
-        },
-    ),
+    "llama": Kind(byte_fallback, GROUPED),
+    "mistral": Kind(byte_fallback, {**GROUPED, "sliding_window": 6}),
     "modernbert": Kind(
         lambda: byte_bpe(BERT),
         {
@@ -221,17 +234,12 @@ KINDS: Mapping[str, Kind] = {
         },
     ),
     "mpnet": Kind(lambda: wordpiece(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
-    "qwen2": Kind(
-        lambda: byte_bpe(GPT2),
-        {
-            **SIZES,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": MAX_TOKENS,
-            "pad_token_id": 0,
-        },
-    ),
+    "olmo2": Kind(lambda: byte_bpe(GPT2), GROUPED),
+    "phi3": Kind(byte_fallback, {**GROUPED, "original_max_position_embeddings": MAX_TOKENS}),
+    "qwen2": Kind(lambda: byte_bpe(GPT2), GROUPED),
+    "qwen3": Kind(lambda: byte_bpe(GPT2), {**GROUPED, "head_dim": 6}),
     "roberta": Kind(lambda: byte_bpe(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}),
+    "smollm3": Kind(lambda: byte_bpe(GPT2), {**GROUPED, "no_rope_layers": [1, 0, 1]}),
     "xlm-roberta": Kind(
         lambda: unigram(ROBERTA), {**SIZES, "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1}
     ),
@@ -299,6 +307,28 @@ def token_subject(
             typical = model(**encoded).logits[0].mean(0)
             head.bias -= typical  # type: ignore[union-attr]
     return wt.Subject(model, tokenizer, name=kind)
+
+
+CHAT = (
+    "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] | trim }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
+)
+
+
+def language_subject(
+    kind: str = "llama", attention: str | None = None, chat: bool = False, **config: Any
+) -> wt.Subject:
+    """A random float64 model that generates text, and its tokenizer; with a chat template if asked."""
+    tokenizer = copy.deepcopy(KINDS[kind].tokenizer())
+    if chat:
+        tokenizer.chat_template = CHAT
+    ends = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id")}
+    longer = {"n_positions" if kind == "gpt2" else "max_position_embeddings": 96}
+    settings = {"vocab_size": len(tokenizer), **ends, **KINDS[kind].config, **longer, **config}
+    made = AutoConfig.for_model(kind, **settings)
+    torch.manual_seed(7)
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    return wt.Subject(_drawn(AutoModelForCausalLM.from_config(made, **chosen)), tokenizer, name=kind)
 
 
 IMAGE = {"image_size": 12, "patch_size": 4, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3}

@@ -19,6 +19,7 @@ from whichtoken.records import Curve as Curve
 from whichtoken.results import Results as Results
 from whichtoken.targets import Class as Class
 from whichtoken.targets import Contrast as Contrast
+from whichtoken.targets import Generation as Generation
 from whichtoken.targets import Span as Span
 from whichtoken.targets import TokenLabels as TokenLabels
 

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from whichtoken import top_words
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, plan_passes
+from whichtoken.data.prompts import list_prompts
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import (
     AnySubject,
@@ -27,11 +28,22 @@ from whichtoken.models import (
 from whichtoken.records import Attribution
 from whichtoken.results import Results
 from whichtoken.scoring import Job, score_pieces
-from whichtoken.targets import Class, Contrast, Predicted, Span, TokenLabels
+from whichtoken.targets import (
+    AnswerRequest,
+    AnswerTokens,
+    Class,
+    Contrast,
+    Generation,
+    Predicted,
+    RowLevel,
+    SourceLevel,
+    Span,
+    TokenLabels,
+)
 from whichtoken.tasks import ScoredPiece, Task, task_for
 from whichtoken.tasks.sources import OnBadInput, explain_around_bad, split_source
 
-AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | TokenLabels | SupportsIndex | str | None
+AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | TokenLabels | AnswerTokens | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
 Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
 
@@ -50,6 +62,13 @@ def explain(
     targets: Targets = None,
     token: Token = None,
     remove_top: int = 0,
+    prompt: Any = None,
+    generate: int | Generation | None = None,
+    continuation: str | Sequence[str] | None = None,
+    documents: Sequence[str] | Mapping[str, str] | None = None,
+    rows: RowLevel = "answer",
+    sources: SourceLevel | None = None,
+    foil: str | None = None,
 ) -> Results:
     """Return, for each input in order, the attribution of each method, as a list that shows and saves itself.
 
@@ -79,19 +98,53 @@ def explain(
 
     For image models, give `images`: PIL images, arrays, files, or tensors as the model's processor returns them; or one
     of these.
+
+    For models that generate text, give `prompt`: a text, the messages of a chat ([{"role": "user", "content": ...}]),
+    or a list of these. The answer is generated: `generate` is the largest number of tokens, 32 by default, or
+    `wt.Generation(...)`, which can also draw tokens at random. Or it is given: `continuation` follows the prompt as it
+    is. `documents`: texts, or names and texts, that the prompt contains or that are put before it. `target`: the sum of
+    the tokens' logits ("logit", the default) or log-probabilities ("logprob"). `rows`: the map of the whole "answer",
+    or also of each "sentence" or "token" of it (`Attribution.generated`). `sources`: the columns of
+    `Attribution.matrix`: each "token", "word" (the default), "sentence" or "document" (the default if there are any) of
+    the prompt. `foil`: why the model said what it said rather than this; the first token that differs is contrasted.
     """
     subject = as_subject(subject)
     pairs = None if question is None and context is None else _pair_questions(question, context)
-    arguments = {"inputs": inputs, "question": pairs, "images": images}
+    given = None if prompt is None else list_prompts(prompt, continuation, documents)
+    arguments = {"inputs": inputs, "question": pairs, "images": images, "prompt": given}
     passed = [(keyword, value) for keyword, value in arguments.items() if value is not None]
     if len(passed) != 1:
-        raise BadInput("give exactly one of inputs, images, or question with context")
+        raise BadInput("give exactly one of inputs, images, prompt, or question with context")
     keyword, value = passed[0]
     check_keyword(subject, keyword)
+    wanted = (generate, continuation, documents, sources, foil)
+    answer = None
+    if given is not None or rows != "answer" or any(option is not None for option in wanted):
+        how = _check_generation(generate, continuation)
+        level: SourceLevel = sources or ("word" if documents is None else "document")
+        answer = AnswerRequest(how, rows, level, foil)
     each = explain_each(
-        subject, value, methods, target, long, layers, targets=targets, token=token, remove_top=remove_top
+        subject,
+        value,
+        methods,
+        target,
+        long,
+        layers,
+        targets=targets,
+        token=token,
+        remove_top=remove_top,
+        answer=answer,
     )
     return Results(tuple(each))
+
+
+def _check_generation(generate: Any, continuation: Any) -> Generation | None:
+    """Return how to generate; None if continuations are given."""
+    if continuation is not None:
+        if generate is not None:
+            raise BadSetting("generate", generate, "None, if a continuation is given")
+        return None
+    return generate if isinstance(generate, Generation) else Generation(32 if generate is None else generate)
 
 
 def explain_each(
@@ -106,10 +159,12 @@ def explain_each(
     token: Token = None,
     on_bad_input: OnBadInput | None = None,
     remove_top: int = 0,
+    answer: AnswerRequest | None = None,
 ) -> Iterator[dict[str, Attribution]]:
     """Yield the results of `explain` one by one; inputs are read as needed and may be endless.
 
-    For questions, inputs are pairs (question, context). `on_bad_input` is called with an input that cannot be explained
+    For questions, inputs are pairs (question, context). For models that generate text, they are prompts, and `answer`
+    says what is explained about the answer. `on_bad_input` is called with an input that cannot be explained
     and the error, and the input is skipped; without it, the error is raised.
     """
     opened = as_subject(subject)
@@ -124,6 +179,8 @@ def explain_each(
         job = replace(job, targets=several)
     if token is not None:
         job = replace(job, targets=tuple(job.task.for_token(checked, token) for checked in job.targets))
+    if answer is not None:
+        job = replace(job, targets=tuple(job.task.for_answer(checked, answer) for checked in job.targets))
     return run(replace(job, on_bad_input=on_bad_input), rows)
 
 
@@ -131,7 +188,7 @@ def check_keyword(subject: Subject, keyword: str) -> None:
     """Raise UsageError if the model does not read inputs passed under this keyword."""
     task = task_for(subject)
     if keyword != "inputs" and keyword not in task.keywords:
-        passed = "a question was" if keyword == "question" else f"{keyword} were"
+        passed = f"a {keyword} was" if keyword in ("question", "prompt") else f"{keyword} were"
         raise UsageError(f"{passed} given, but {subject.title} {task.describe_purpose()}; give {task.input_hint}")
 
 

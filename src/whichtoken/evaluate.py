@@ -19,6 +19,7 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation, Remainders
 from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.errors import BadSetting, UsageError
+from whichtoken.metrics.ablations import Ablations, draw_kept
 from whichtoken.metrics.bounds import BUDGET, Bounds, find_bounds
 from whichtoken.metrics.chains import Sets
 from whichtoken.models import AnySubject, LogitCache, as_subject, bound_freed_memory, return_freed_memory
@@ -283,11 +284,24 @@ def aopc_bounds(source: OpenInput, plan: Plan | None = None, budget: float = BUD
     whole = source.keep(np.ones((1, source.opened.n_elements), dtype=bool), removal)[0]
 
     def measure_drops(sets: Sets) -> NDArray[np.float64]:
-        patterns = np.ones((len(sets), source.opened.n_elements), dtype=bool)
-        for pattern, removed in zip(patterns, sets, strict=True):
-            pattern[[i for unit, gone in zip(units, removed, strict=True) if gone for i in unit.elements]] = False
-        return whole - np.array(source.keep(patterns, removal))
+        return whole - np.array(source.keep(_patterns_without(source, units, sets), removal))
 
     counts = grid.steps(len(units), source.opened.n_fixed, "morf").counts[1:]
     probability = whole if source.record.reading == "probability" else None
     return find_bounds(len(units), counts, measure_drops, budget, probability)
+
+
+def _patterns_without(source: OpenInput, units: Sequence[Unit], sets: Sets) -> Patterns:
+    """Return what is kept if sets of units are removed."""
+    patterns = np.ones((len(sets), source.opened.n_elements), dtype=bool)
+    for pattern, removed in zip(patterns, sets, strict=True):
+        pattern[[i for unit, gone in zip(units, removed, strict=True) if gone for i in unit.elements]] = False
+    return patterns
+
+
+def ablate(source: OpenInput, perturbation: str, level: str, n: int, seed: int) -> Ablations:
+    """Remove n random sets of units, each unit with probability 1/2, or every set if there are not as many."""
+    units = source.units(level)
+    kept = draw_kept(len(units), n, f"{seed} {source.key} {level}")
+    outputs = source.keep(_patterns_without(source, units, ~kept), source.task.removal(perturbation))
+    return Ablations(kept, np.array(outputs))

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import IO, Any
 
+from whichtoken.answers import GeneratedAnswer, PromptTokens, find_sources
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.records import Attribution
 from whichtoken.words import Span
@@ -36,6 +37,23 @@ WORDS = {
     "low": "float64",  # bounds of the score, of the same methods
     "high": "float64",
 }
+# The columns of a table of answers of language models: one row per part of the answer and part of the prompt.
+ANSWERS = {
+    **{name: WORDS[name] for name in ("result", "row", "id", "label", "value", "n_cut", "method")},
+    "additivity": "float64",
+    "first": "float64",
+    "part": "int64",  # of the answer, from 0
+    "said": "string",  # its text
+    "log_probability": "float64",  # of that part
+    "position": "int64",  # of the source, from 0
+    "start": "int64",  # characters of the prompt, from its first word to its last
+    "end": "int64",
+    "source": "string",
+    "score": "float64",
+    "low": "float64",
+    "high": "float64",
+}
+TYPES = {**WORDS, **ANSWERS}
 AT_ONCE = 50_000  # rows of a parquet file that are written together
 
 Row = Mapping[str, Any]
@@ -43,15 +61,45 @@ Result = Mapping[str, Attribution]
 
 
 def word_rows(results: Iterable[Result], level: str = "word") -> Iterator[dict[str, Any]]:
-    """Yield one row per word of each attribution, or per token; for images, always per patch."""
+    """Yield one row per word of each attribution, or per token; for images, always per patch.
+
+    For answers of language models, one per part of the answer and of the prompt, as `Attribution.matrix` has them, or
+    per token of the prompt.
+    """
     if level not in ("word", "token"):
         raise BadSetting("level", level, "'word' or 'token'")
     for number, result in enumerate(results):
         for name, attribution in result.items():
             shared = {"result": number, **_describe(attribution), "method": name, **_describe_trust(attribution)}
             kept = kept_columns(attribution)
+            if attribution.generated is not None:
+                yield from _answer_rows(attribution, attribution.generated, level, shared, kept)
+                continue
             for position, part in enumerate(_parts(attribution, level)):
                 yield {**shared, "position": position, **part, **kept}
+
+
+def _answer_rows(
+    record: Attribution, answer: GeneratedAnswer, level: str, shared: Mapping[str, Any], kept: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    tokens = PromptTokens(record.texts, record.spans, record.sequences, record.word_ids)
+    sources = find_sources(tokens, answer.segments, "token" if level == "token" else answer.source_level)
+    about = {name: value for name, value in shared.items() if name in ANSWERS}
+    for part, row in enumerate(answer.rows):
+        trust, sums = row.confidence, dict[str, Any]()
+        of_part = {"part": part, "said": row.text, "log_probability": row.log_probability}
+        for position, source in enumerate(sources):
+            place = {"position": position, "start": source.span[0], "end": source.span[1], "source": source.label}
+            for name, values in (("score", row.scores), ("low", trust and trust.low), ("high", trust and trust.high)):
+                sums[name] = None if values is None else sum(values[i] for i in source.tokens)
+            yield {**about, **of_part, **place, **sums, **kept}
+
+
+def columns_of(results: Iterable[Result]) -> list[str]:
+    """Return the columns of the rows of some results: of words or of answers, and those that were kept."""
+    records = [record for result in results for record in result.values()]
+    own = ANSWERS if any(record.generated is not None for record in records) else WORDS
+    return list(dict.fromkeys([*own, *(name for record in records for name in kept_columns(record))]))
 
 
 def _describe(record: Attribution) -> dict[str, Any]:
@@ -78,7 +126,8 @@ def _describe_trust(record: Attribution) -> dict[str, Any]:
 def kept_columns(record: Attribution) -> dict[str, Any]:
     """Return the kept columns of a record; one with the name of a column of ours is called kept_NAME."""
     columns = {} if record.source is None else record.source.columns
-    return {f"kept_{name}" if name in WORDS else name: value for name, value in columns.items()}
+    own = WORDS if record.generated is None else ANSWERS
+    return {f"kept_{name}" if name in own else name: value for name, value in columns.items()}
 
 
 def _parts(record: Attribution, level: str) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """wt.plot: pictures of results as figures (png, svg, pdf), HTML pages and LaTeX. No torch."""
 
 from whichtoken.render.charts import agreement, curves, variants
-from whichtoken.render.figures import heads, layers, methods
+from whichtoken.render.figures import answer, heads, layers, methods
 from whichtoken.render.html import to_html
 from whichtoken.render.interval_chart import intervals
 from whichtoken.render.latex import to_latex
@@ -10,6 +10,7 @@ from whichtoken.render.review import to_review
 
 __all__ = [
     "agreement",
+    "answer",
     "curves",
     "heads",
     "intervals",

@@ -1,29 +1,26 @@
 """The records that the library returns: Attribution and Curve, frozen data that convert to and from JSON. No torch."""
 
-import base64
-import binascii
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from whichtoken.boundary import is_utf8
-from whichtoken.checks import (
-    ROUNDING,
-    check_count_fields,
-    check_counts,
-    check_lengths,
-    check_probabilities,
-    check_removed,
-    require,
+from whichtoken.answers import (
+    AnswerRow,
+    GeneratedAnswer,
+    PromptTokens,
+    SegmentShare,
+    SourceMatrix,
+    find_row,
+    make_matrix,
+    share_segments,
 )
-from whichtoken.core.removal_steps import GRIDS
+from whichtoken.boundary import is_utf8
 from whichtoken.decode import check_plain, decode_record, parse_json
-from whichtoken.errors import BadArtifact, BadSetting, UsageError
-from whichtoken.targets import Contrast, Target, TokenLabels
-from whichtoken.targets import Span as AnswerSpan
+from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.record_checks import check_attribution, check_curve
+from whichtoken.targets import AnswerTokens, SourceLevel, Target
 from whichtoken.trust import Confidence, Removal
 from whichtoken.words import Span, Word, words_of
 
@@ -40,10 +37,11 @@ OPTIONAL = (  # fields that are written only if they differ from their default
     "removals",
     "name",
     "confidence",
+    "generated",
 )
-PNG = b"\x89PNG\r\n\x1a\n"  # first bytes of a PNG file; 8 more bytes, width and height follow
 How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
-Reading = Literal["probability", "value"]  # what a model's output is read as; that of a regression model is a value
+# What a model's output is read as. That of a regression model is a value, and so is the log-probability of an answer.
+Reading = Literal["probability", "value"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Attribution:
     # Forward passes and perturbed inputs that the method would have needed on its own; the mean over its batch.
     evaluations: float = field(default=0.0, compare=False)
     picture: Picture | None = None
-    value: float | None = None  # what a regression model predicts
+    value: float | None = None  # what a regression model predicts, or the log-probability of an answer
     n_unknown: int = 0  # content tokens that the tokenizer does not know
     predicted: Prediction | None = None  # of models that predict one of several labels
     source: Source | None = None  # if known
@@ -115,6 +113,7 @@ class Attribution:
     name: str = field(default="", compare=False)
     removals: tuple[Removal, ...] = ()  # if requested: without the strongest word, the two strongest, and so on
     confidence: Confidence | None = None  # of methods that know how sure they are
+    generated: GeneratedAnswer | None = None  # of language models: the answer, and the maps of its parts
 
     def __repr__(self) -> str:
         output = f"{self.probability:.1%}" if self.value is None else f"{self.value:.4g}"
@@ -151,6 +150,43 @@ class Attribution:
     def _words(self, scores: Sequence[float]) -> tuple[Word, ...]:
         return words_of(self.texts, self.spans, self.sequences, self.word_ids, scores)
 
+    @property
+    def matrix(self) -> SourceMatrix:
+        """The map of an answer: its parts (as `rows` of `explain`) x parts of the prompt (as `sources`)."""
+        return self.matrix_of(self._answer().source_level)
+
+    def matrix_of(self, sources: SourceLevel) -> SourceMatrix:
+        """Return the map of an answer with other parts of the prompt: "token", "word", "sentence" or "document"."""
+        return make_matrix(self._prompt_tokens(), self._answer(), sources)
+
+    def answer(self) -> AnswerRow:
+        """Return the map of the whole answer of a language model."""
+        generated, target = self._answer(), self.target
+        assert isinstance(target, AnswerTokens), "the target of an answer"
+        whole = self.texts[1] if len(target.tokens) > 1 or not generated.foil else generated.rows[0].text
+        return AnswerRow(whole, target.tokens, self.scores, self.output, self.confidence)
+
+    def row(self, text: str) -> AnswerRow:
+        """Return the map of the part of the answer that contains a text: of its tokens or sentences, or of the answer,
+        as `rows` of `explain` says. If it lies in several, they are added.
+        """
+        found = find_row(self._prompt_tokens(), self._answer(), text)
+        if found is None:
+            raise UnknownName("part of the answer", text, [row.text for row in self._answer().rows])
+        return found
+
+    def segments(self) -> tuple[SegmentShare, ...]:
+        """Return what each role, document and sentence of the prompt contributes to each part of the answer."""
+        return share_segments(self._prompt_tokens(), self._answer())
+
+    def _answer(self) -> GeneratedAnswer:
+        if self.generated is None:
+            raise UsageError("this attribution does not explain an answer of a language model; use scores or words()")
+        return self.generated
+
+    def _prompt_tokens(self) -> PromptTokens:
+        return PromptTokens(self.texts, self.spans, self.sequences, self.word_ids)
+
     def grid(self) -> tuple[tuple[float, ...], ...]:
         """Return the scores of an image's patches, row by row."""
         if self.picture is None:
@@ -166,7 +202,7 @@ class Attribution:
     def from_json(cls, text: str) -> "Attribution":
         """Parse the output of `to_json`; raise BadArtifact if the text is not the JSON of one attribution."""
         record = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
-        _check_attribution(record)
+        check_attribution(record)
         return record
 
     def to_html(self, path: str | Path | None = None) -> str:
@@ -260,7 +296,7 @@ class Curve:
     def from_json(cls, text: str) -> "Curve":
         """Parse the output of `to_json`; raise BadArtifact if the text is not the JSON of one curve."""
         record = decode_record(cls, parse_json(text, f"the JSON of one {cls.__name__}"), SCHEMA, defaults=True)
-        _check_curve(record)
+        check_curve(record)
         return record
 
 
@@ -273,114 +309,3 @@ def _to_json(record: Attribution | Curve) -> str:
     if not is_utf8(text):
         check_plain(json.loads(text))  # says which field
     return text
-
-
-def _check_attribution(record: Attribution) -> None:
-    """Raise BadArtifact unless the values of a decoded record are possible."""
-    names = ("tokens", "spans", "sequences", "word_ids", "scores")
-    check_lengths("Attribution", {name: getattr(record, name) for name in names})
-    same = all(len(row) == len(record.scores) for row in record.layers)
-    require(same, "Attribution: a layer must have as many scores as there are tokens")
-    for place, (sequence, span) in enumerate(zip(record.sequences, record.spans, strict=True)):
-        _check_place(record.texts, sequence, span, f"Attribution: token {place}")
-    check_counts("Attribution: a word id", record.word_ids)
-    one = (record.probability is None) != (record.value is None)
-    require(one, "Attribution: it must have a probability or a value, and not both")
-    check_probabilities("Attribution: probability", [record.probability])
-    if record.predicted is not None:
-        check_probabilities("Attribution: predicted", [record.predicted.probability])
-    _check_removals(record)
-    if record.confidence is not None:
-        _check_confidence(record.confidence, len(record.tokens))
-    counts = ("n_cut", "n_windows", "n_unknown", "seconds", "evaluations")
-    check_count_fields("Attribution", {name: getattr(record, name) for name in counts})
-    _check_target(record.target, len(record.tokens), "Attribution")
-    if record.picture is not None:
-        _check_picture(record.picture, len(record.tokens))
-
-
-def _check_removals(record: Attribution) -> None:
-    check = None if record.confidence is None else record.confidence.check
-    removals = [*record.removals, *([] if check is None else [check])]
-    for removal in removals:
-        inside = all(0 <= token < len(record.tokens) for token in removal.tokens)
-        require(inside, f"Attribution: a removal of {removal.tokens!r:.60}; there are {len(record.tokens)} tokens")
-    if record.value is None:
-        check_probabilities("Attribution: removals", [removal.output for removal in removals])
-
-
-def _check_confidence(confidence: Confidence, n_tokens: int) -> None:
-    name, places = "Attribution: confidence", range(n_tokens)
-    check_lengths(name, {"tokens": places, "low": confidence.low, "high": confidence.high})
-    for place, low, high in zip(places, confidence.low, confidence.high, strict=True):
-        require(low <= high, f"{name}: token {place} has the bounds {low} and {high}; the lower one comes first")
-    check_probabilities(f"{name}: level", [confidence.level])
-    check_probabilities(f"{name}: first", [confidence.first])
-    additivity = confidence.additivity
-    require(additivity is None or additivity <= 1 + ROUNDING, f"{name}: additivity is {additivity}; expected at most 1")
-    counts = ("n_units", "n_unresolved", "n_answers")
-    check_count_fields(name, {field: getattr(confidence, field) for field in counts})
-    n_units, unresolved = confidence.n_units, confidence.n_unresolved
-    require(unresolved <= n_units, f"{name}: n_unresolved is {unresolved}, but there are {n_units} units")
-
-
-def _check_curve(record: Curve) -> None:
-    """Raise BadArtifact unless the values of a decoded record are possible."""
-    require(not (record.value and record.probability), "Curve: it must have probabilities or values, and not both")
-    outputs = "value" if record.value else "probability"
-    check_lengths("Curve", {"removed": record.removed, outputs: record.outputs})
-    check_steps("Curve", record.removed, record.grid, record.order)
-    check_probabilities("Curve: probability", record.probability)
-    check_count_fields("Curve", {"n_cut": record.n_cut, "seconds": record.seconds})
-    _check_target(record.target, None, "Curve")
-
-
-def check_steps(name: str, removed: Sequence[float], grid: str, order: Order) -> None:
-    """Require the steps of the grid, all of them; for a grid that is not registered here, ascending shares."""
-    check_removed(name, removed)
-    if grid in GRIDS:
-        complete = GRIDS[grid].can_give(removed, order)
-        require(complete, f"{name}: removed is {removed!r:.60}; these are not all the steps of grid {grid}")
-
-
-def _check_place(texts: Sequence[str], sequence: int | None, span: Span | None, name: str) -> None:
-    inside = sequence is None or 0 <= sequence < len(texts)
-    require(inside, f"{name} is in text {sequence}, but there are {len(texts)} texts")
-    if span is not None:
-        require(sequence is not None, f"{name} has a span, but no sequence says in which text")
-        length = len(texts[sequence or 0])
-        require(0 <= span[0] <= span[1] <= length, f"{name} has the span {span}, but its text has 0 to {length}")
-
-
-def _check_target(target: Target, n_tokens: int | None, name: str) -> None:
-    """Require indices of classes or tokens. `n_tokens`: None if unknown."""
-    if isinstance(target, AnswerSpan | TokenLabels):
-        for position in (target.start, target.end) if isinstance(target, AnswerSpan) else target.tokens:
-            inside = position is not None and position >= 0 and (n_tokens is None or position < n_tokens)
-            limit = "" if n_tokens is None else f" of the {n_tokens}"
-            require(inside, f"{name}: target is {target}; expected the positions of tokens{limit}, from 0")
-    if not isinstance(target, AnswerSpan):
-        labels = (
-            [*target.labels, *target.rather_than]
-            if isinstance(target, TokenLabels)
-            else [target.label, *([target.rather_than] if isinstance(target, Contrast) else [])]
-        )
-        right = all(isinstance(label, str) or label >= 0 for label in labels)
-        require(right, f"{name}: target is {target}; expected labels by index, from 0")
-
-
-def _check_picture(picture: Picture, n_tokens: int) -> None:
-    """Raise BadArtifact unless the picture holds an image of the size that it states."""
-    size, grid = (picture.width, picture.height), (picture.rows, picture.columns)
-    if min(*size, *grid) < 1 or math.prod(grid) > n_tokens:
-        raise BadArtifact(f"picture: {size} pixels in {grid} patches; need at least 1 of each, and a token per patch")
-    if picture.pixels and (
-        len(picture.pixels) != picture.height or {len(row) for row in picture.pixels} != {picture.width}
-    ):
-        raise BadArtifact(f"picture: pixel scores are not {picture.height} rows of {picture.width}")
-    try:
-        head = base64.b64decode(picture.png, validate=True)[:24]
-    except (binascii.Error, ValueError) as error:
-        raise BadArtifact(f"picture: png is not base64: {error}") from error
-    if head[:8] != PNG or (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) != size:
-        raise BadArtifact(f"picture: png is not a PNG image of {picture.width} x {picture.height}")

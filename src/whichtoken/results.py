@@ -11,7 +11,7 @@ from whichtoken.atomic_write import open_whole, save_text
 from whichtoken.boundary import read_text, while_reading
 from whichtoken.decode import parse_json
 from whichtoken.errors import BadArtifact, UsageError, name_type
-from whichtoken.flat import WORDS, kept_columns, make_frame, word_rows, write_csv, write_parquet
+from whichtoken.flat import TYPES, columns_of, make_frame, word_rows, write_csv, write_parquet
 from whichtoken.records import Attribution
 
 SHOWN = 20  # results that a notebook displays
@@ -60,30 +60,35 @@ class Results:
         note = f"<p>{more:,} more; .to_html(path) writes all of them</p>" if more > 0 else ""
         return (fragment(self.items[:SHOWN]) if self.items else "<p>no results</p>") + note
 
-    def show(self) -> None:
-        """Print the results with coloured words; a notebook displays them."""
+    def show(self, row: str | None = None) -> None:
+        """Print the results with coloured words; a notebook displays them.
+
+        `row`: for answers of language models, a text in the part of the answer to show instead of the whole.
+        """
         from whichtoken.render.terminal import show_results
 
-        show_results(self)
+        show_results(self, row)
 
     def to_frame(self, level: str = "word") -> Any:
         """Return a pandas frame with one row per word (or "token"; for images, per patch) and method.
 
         Columns: result, row, id, gold, label, probability, value, predicted, correct, n_cut, method, additivity, first,
-        position, text, start, end, word, score, low, high, and the kept columns.
+        position, text, start, end, word, score, low, high, and the kept columns. For answers of language models, one
+        row per part of the answer and part of the prompt, as `Attribution.matrix` has them ("token": tokens of the
+        prompt), with the columns part, said, log_probability and source instead of those of labels and words.
         """
-        return make_frame(word_rows(self, level), self._columns(), WORDS)
+        return make_frame(word_rows(self, level), columns_of(self), TYPES)
 
     def to_csv(self, path: str | Path | None = None, level: str = "word") -> str:
         """Return the rows of `to_frame` as csv, and write them to `path`, if given."""
         made = io.BytesIO()
-        write_csv(word_rows(self, level), self._columns(), made)
+        write_csv(word_rows(self, level), columns_of(self), made)
         return save_text(made.getvalue().decode(), path)
 
     def to_parquet(self, path: str | Path, level: str = "word") -> None:
         """Write the rows of `to_frame` to a parquet file; kept columns are texts."""
         with open_whole(path) as file:
-            write_parquet(word_rows(self, level), self._columns(), file, WORDS)
+            write_parquet(word_rows(self, level), columns_of(self), file, TYPES)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return a JSON list of attributions, and write it to `path`, if given; `Results.read` reads it."""
@@ -115,13 +120,9 @@ class Results:
     @classmethod
     def read(cls, path: str | Path) -> "Results":
         """Read what `to_json`, `to_jsonl` or `whichtoken explain --out` wrote (.json or .jsonl)."""
-        from whichtoken.render.rows import group_results
+        from whichtoken.render.groups import group_results
 
         return cls(tuple(group_results(read_results(Path(path).expanduser()))))
-
-    def _columns(self) -> list[str]:
-        kept = [name for result in self.items for attribution in result.values() for name in kept_columns(attribution)]
-        return list(dict.fromkeys([*WORDS, *kept]))
 
 
 Sequence.register(Results)
@@ -154,9 +155,14 @@ def read_results(path: Path) -> list[Attribution]:
         raise UsageError(f"there is no file {path}")
     text = read_text(path)
     with while_reading(path):
-        lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
-        records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
-        if not text.strip():
-            raise BadArtifact(f"{path} is empty; expected results as JSON")
-        attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
-        return [Attribution.from_json(json.dumps(record)) for record in attributions]
+        return parse_results(text, str(path))
+
+
+def parse_results(text: str, name: str) -> list[Attribution]:
+    """Parse the content of such a file. `name`: what it is called in messages."""
+    lines = [line for line in text.split("\n") if line.strip()]  # not splitlines: texts may contain other line ends
+    records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in lines]
+    if not text.strip():
+        raise BadArtifact(f"{name} is empty; expected results as JSON")
+    attributions = [record.get("attribution", record) if isinstance(record, dict) else record for record in records]
+    return [Attribution.from_json(json.dumps(record)) for record in attributions]

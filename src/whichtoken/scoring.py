@@ -1,7 +1,7 @@
 """Score pieces of inputs in batches: one pass per view, then every method on its pass."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from whichtoken.core.objectives import anything, probability_of
+from whichtoken.core.objectives import Objective, anything, probability_of
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting
-from whichtoken.errors import NotFinite
+from whichtoken.errors import NotFinite, UsageError
 from whichtoken.models import (
     Batch,
     LogitCache,
@@ -21,11 +21,13 @@ from whichtoken.models import (
     batches,
     bound_freed_memory,
     capture,
+    capture_each,
     copy_twin,
     count_workers,
     halve_if_needed,
     map_on_cores,
 )
+from whichtoken.models.memory import available_bytes, estimate_bytes
 from whichtoken.references._build import library_of_texts
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 from whichtoken.tasks.sources import OnBadInput
@@ -94,20 +96,27 @@ class Job:
 
 def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int, list[ScoredPiece]]:
     """Score all pieces; return each input's pieces in order, keyed by the index of the input."""
+    check_memory(job, pieces)
+    stacks = _stack_by_row(pieces)
     groups = [
         [same_size[i] for i in group]
-        for same_size in _group_by_size(pieces)
-        for group in batches([len(pieces[i].row) for i in same_size], job.fits)
+        for same_size in _group_by_size([pieces[stack[0]] for stack in stacks])
+        for group in batches([len(pieces[stacks[i][0]].row) for i in same_size], job.fits)
     ]
-    groups.sort(key=lambda places: -sum(len(pieces[i].row) for i in places))  # so that no core waits long at the end
+    # So that no core waits long at the end.
+    groups.sort(key=lambda numbers: -sum(len(pieces[i].row) for number in numbers for i in stacks[number]))
     workers = [job, *(job.copy_for_thread() for _ in range(1, job.count_workers(len(groups))))]
     scored: dict[int, ScoredPiece] = {}
     waiting = Counter(piece.index for piece in pieces)
     work = map_on_cores(
-        lambda own, places: halve_if_needed(partial(score_batch, own), [pieces[i] for i in places]), workers, groups
+        lambda own, numbers: halve_if_needed(
+            partial(score_batch, own), [[pieces[i] for i in stacks[number]] for number in numbers]
+        ),
+        workers,
+        groups,
     )
     for number, of_group in work:
-        places = groups[number]
+        places = [i for stack in groups[number] for i in stacks[stack]]
         scored.update(zip(places, of_group, strict=True))
         bound_freed_memory()
         waiting -= Counter(pieces[i].index for i in places)
@@ -120,6 +129,37 @@ def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int
     return by_input
 
 
+def check_memory(job: Job, pieces: Sequence[Piece]) -> None:
+    """Raise UsageError if a method needs more memory for the longest input than there is."""
+    texts = [piece for piece in pieces if piece.row.image is None]
+    if not texts:
+        return
+    longest, config = max(texts, key=lambda piece: len(piece.row)), job.subject.model.config
+    free, n = available_bytes(job.subject.device), len(longest.row)
+    for method in job.methods.values():
+        needed = estimate_bytes(job.subject, method.needs, n)
+        if free is not None and needed > free:
+            heads = f"the attention of {config.num_hidden_layers} layers x {config.num_attention_heads} heads"
+            raise UsageError(
+                f": {method.label} needs about {_show_bytes(needed)} for {n:,} tokens (it reads {heads}), and "
+                f"{_show_bytes(free)} are free; shorten it, or use a method that does not read attention: "
+                "gradient-x-input, attn-lrp, leave-one-out",
+                index=longest.index,
+            )
+
+
+def _show_bytes(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def _stack_by_row(pieces: Sequence[Piece]) -> list[list[int]]:
+    """Group pieces that share a row."""
+    stacks: dict[int, list[int]] = {}
+    for i, piece in enumerate(pieces):
+        stacks.setdefault(id(piece.row), []).append(i)
+    return list(stacks.values())
+
+
 def _group_by_size(pieces: Sequence[Piece]) -> list[list[int]]:
     """Group images of the same size, which can be stacked; texts form one group, because they are padded."""
     sizes: dict[Any, list[int]] = {}
@@ -128,30 +168,70 @@ def _group_by_size(pieces: Sequence[Piece]) -> list[list[int]]:
     return list(sizes.values())
 
 
-def score_batch(job: Job, pieces: Sequence[Piece]) -> list[ScoredPiece]:
-    """Score one batch: run one pass per view, then every method on its pass."""
+def score_batch(job: Job, stacks: Sequence[Sequence[Piece]]) -> list[ScoredPiece]:
+    """Score one batch: run one pass per view, then every method on its pass.
+
+    The pieces of a stack share a row, and so the forward pass. Returns all pieces, stack by stack.
+    """
     start, subject = perf_counter(), job.subject
-    batch = subject.batch([piece.row for piece in pieces])
-    choose = partial(job.task.objective, pieces)
-    trace = capture(subject, batch, choose, job.passes[View()])
-    logits = trace.logits
-    check_logits(subject, batch, [piece.index for piece in pieces], logits)
-    objective = choose(logits)
-    probe = ModelProbe(
-        subject,
+    depth = max(map(len, stacks))
+    # A stack with fewer pieces repeats its last one, whose repeated scores are left out at the end.
+    layers = [[stack[min(number, len(stack) - 1)] for stack in stacks] for number in range(depth)]
+    batch = subject.batch([stack[0].row for stack in stacks])
+    chosen: list[Objective] = []
+
+    def choose(logits: Tensor) -> list[Objective]:
+        chosen[:] = chosen or [job.task.objective(layer, logits) for layer in layers]
+        return chosen
+
+    probes: list[ModelProbe] = []
+    cache = job.cache if depth == 1 else job.cache or LogitCache(subject)
+    scored: list[dict[str, list[Scored]]] = [{} for _ in layers]
+    logits: Tensor | None = None
+    for view in job.passes:
+        for number, trace in enumerate(_capture_each(subject, batch, choose, job.passes[view], depth)):
+            if logits is None:
+                logits = trace.logits
+                check_logits(subject, batch, [stack[0].index for stack in stacks], logits)
+            if len(probes) == number:
+                probes.append(_make_probe(job, batch, layers[number], chosen[number], cache))
+            shared = _SharedPass(layers[number], perf_counter() - start, number)
+            scored[number] |= _score_view(job, view, trace, probes[number], shared)
+            del trace  # so that two are never in memory together
+            start = perf_counter()
+    assert logits is not None, "there is a plain view"
+    made = [
+        _finish(layer, logits, of_layer, goal) for layer, of_layer, goal in zip(layers, scored, chosen, strict=True)
+    ]
+    return [made[number][place] for place, stack in enumerate(stacks) for number in range(len(stack))]
+
+
+def _capture_each(
+    subject: Subject, batch: Batch, choose: Callable[[Tensor], list[Objective]], needs: Needs, depth: int
+) -> Iterator[Trace]:
+    if depth > 1:
+        yield from capture_each(subject, batch, choose, needs)
+    else:
+        yield capture(subject, batch, lambda logits: choose(logits)[0], needs)
+
+
+def _make_probe(
+    job: Job, batch: Batch, pieces: Sequence[Piece], objective: Objective, cache: LogitCache | None
+) -> ModelProbe:
+    return ModelProbe(
+        job.subject,
         batch,
         objective,
         removals=job.task.removals(),
         segments=[piece.segments for piece in pieces],
-        cache=job.cache,
+        cache=cache,
         library_of=library_of_texts,
     )
-    scored = _score_view(job, View(), trace, probe, _SharedPass(pieces, perf_counter() - start))
-    for view in [view for view in job.passes if view != View()]:
-        del trace  # so that two views are never in memory together
-        start = perf_counter()
-        trace = capture(subject, batch, lambda logits: objective, job.passes[view])
-        scored |= _score_view(job, view, trace, probe, _SharedPass(pieces, perf_counter() - start))
+
+
+def _finish(
+    pieces: Sequence[Piece], logits: Tensor, scored: Mapping[str, Sequence[Scored]], objective: Objective
+) -> list[ScoredPiece]:
     probability = probability_of(objective, logits).tolist()
     return [
         ScoredPiece(
@@ -167,6 +247,7 @@ class _SharedPass:
 
     pieces: Sequence[Piece]
     seconds: float
+    n_before: int = 0  # passes for other parts of the same rows, whose forward pass and evaluations this one shares
 
 
 def _score_view(job: Job, view: View, trace: Trace, probe: ModelProbe, shared: _SharedPass) -> dict[str, list[Scored]]:
@@ -175,7 +256,7 @@ def _score_view(job: Job, view: View, trace: Trace, probe: ModelProbe, shared: _
 
 
 def _run_method(method: Method, trace: Trace, probe: ModelProbe, shared: _SharedPass, layers: bool) -> list[Scored]:
-    start, before = perf_counter(), probe.cost.sequences
+    start, before, known = perf_counter(), probe.cost.sequences, _count_evaluated(probe)
     scores = method(trace.restrict(method.needs), probe)
     lengths = trace.lengths.tolist()
     rows = [tokens[:length] for tokens, length in zip(scores.tokens, lengths, strict=True)]
@@ -188,6 +269,8 @@ def _run_method(method: Method, trace: Trace, probe: ModelProbe, shared: _Shared
             raise NotFinite(f": {problem}", index=piece.index)
     seconds = (shared.seconds + perf_counter() - start) / len(rows)
     evaluations = 1 + len({rules for rules, _ in method.needs.relevance}) + (probe.cost.sequences - before) / len(rows)
+    if shared.n_before:
+        evaluations = (_count_evaluated(probe) - known) / len(rows)
     details: Sequence[Mapping[str, object]] = scores.details or [{}] * len(rows)
     pixels, confidence = scores.pixels, scores.confidence or [None] * len(rows)
     return [
@@ -202,6 +285,10 @@ def _run_method(method: Method, trace: Trace, probe: ModelProbe, shared: _Shared
         )
         for i, (row, detail, summands) in enumerate(zip(rows, details, by_layer, strict=True))
     ]
+
+
+def _count_evaluated(probe: ModelProbe) -> int:
+    return 0 if probe.cache is None else probe.cache.tally.evaluated
 
 
 def check_logits(subject: Subject, batch: Batch, indices: Sequence[int], logits: Tensor) -> None:

@@ -4,6 +4,7 @@ import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
 from whichtoken.errors import BadSetting, UnknownName
@@ -79,7 +80,81 @@ class TokenLabels:
             raise BadSetting("target", self, "one label for each token, and one or none to contrast it with")
 
 
-Target: TypeAlias = Class | Contrast | Span | TokenLabels  # as stored in a record, so never Predicted
+Scale = Literal["logit", "logprob"]
+RowLevel = Literal["answer", "sentence", "token"]  # what each row of a map is about
+SourceLevel = Literal["token", "word", "sentence", "document"]  # what each column of a map is about
+
+
+@dataclass(frozen=True)
+class AnswerTokens:
+    """Tokens that a language model generates, as records store them.
+
+    `tokens`: their positions in the record's tokens; each is predicted at the position before it. `ids`: the tokens, as
+    ids of the vocabulary. `rather_than`: the ids that they are contrasted with, one for each, or none. `scale`: the
+    scalar that is differentiated is the sum of their logits, or of their log-probabilities.
+    """
+
+    tokens: tuple[int, ...]
+    ids: tuple[int, ...]
+    rather_than: tuple[int, ...] = ()
+    scale: Scale = "logit"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How an answer is generated: at most `tokens` of them; greedily, unless there is a temperature above 0.
+
+    `top_p`: draw only among the most likely tokens that together have this probability. The same seed draws the same
+    answer.
+    """
+
+    tokens: int = 32
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole = [isinstance(x, int) and not isinstance(x, bool) for x in (self.tokens, self.seed)]
+        if not whole[0] or self.tokens < 1:
+            raise BadSetting("generate", self.tokens, "a number of tokens, at least 1, or Generation(...)")
+        if not whole[1] or self.seed < 0:
+            raise BadSetting("seed", self.seed, "a whole number, at least 0")
+        if not isinstance(self.temperature, int | float) or not 0 <= self.temperature < inf:
+            raise BadSetting("temperature", self.temperature, "0 for the most likely tokens, or a number above 0")
+        if not isinstance(self.top_p, int | float) or not 0 < self.top_p <= 1:
+            raise BadSetting("top_p", self.top_p, "above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """What is explained about the answer to a prompt.
+
+    `generation`: how it is generated, where no continuation is given. `rows`: the map of the whole answer, or also of
+    each of its sentences or tokens. `sources`: what the map's columns are. `foil`: a text to contrast the answer with.
+    """
+
+    generation: Generation | None = None
+    rows: RowLevel = "answer"
+    sources: SourceLevel = "word"
+    foil: str | None = None
+    scale: Scale = "logit"
+
+    def __post_init__(self) -> None:
+        for name, known in (("rows", RowLevel), ("sources", SourceLevel)):
+            if getattr(self, name) not in get_args(known):
+                raise BadSetting(name, getattr(self, name), f"one of {', '.join(get_args(known))}")
+        if self.scale not in get_args(Scale):
+            raise BadSetting("target", self.scale, "'logit', 'logprob' or None (logit)")
+        if self.foil is not None and (not isinstance(self.foil, str) or not self.foil.strip()):
+            raise BadSetting("foil", self.foil, "a text that the model could have said instead")
+        if self.foil is not None and self.rows != "answer":
+            raise BadSetting(
+                "rows", self.rows, "'answer' with a foil, which is contrasted with one token of the answer"
+            )
+
+
+# As stored in a record, so never Predicted.
+Target: TypeAlias = Class | Contrast | Span | TokenLabels | AnswerTokens
 
 
 def label_index(label: Any, labels: Sequence[str]) -> int:

@@ -74,7 +74,11 @@ def sentence_groups(
     groups: dict[tuple[int, int], list[int]] = {}
     for position, (sequence, span) in enumerate(zip(sequences, spans, strict=True)):
         if sequence is not None and span:
-            groups.setdefault((sequence, bisect_right(starts[sequence], span[0])), []).append(position)
+            part = texts[sequence][slice(*span)]
+            first = span[0] + (
+                len(part) - len(part.lstrip()) if part.strip() else 0
+            )  # GPT-2's tokens begin with spaces
+            groups.setdefault((sequence, bisect_right(starts[sequence], first)), []).append(position)
     return tuple(tuple(groups[key]) for key in sorted(groups))
 
 

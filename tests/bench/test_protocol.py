@@ -11,7 +11,7 @@ from tests.tiny import question_subject
 import whichtoken as wt
 from whichtoken.bench._protocol import PRESETS, load_presets, resolve_protocol
 from whichtoken.bench.metrics import METRICS
-from whichtoken.core.removal_steps import GRIDS, find_grid
+from whichtoken.core.removal_steps import GRIDS, OF_METRICS, find_grid
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.records import Plan
 from whichtoken.reproduce.protocols import Ninths
@@ -237,7 +237,7 @@ def test_bounds_that_cannot_be_are_refused_before_anything_is_measured(task: Tas
 
 
 def test_what_can_be_chosen_is_what_there_is(task: Task) -> None:
-    grids = tuple(grid for grid in GRIDS if grid != "eraser")
+    grids = tuple(grid for grid in GRIDS if grid not in OF_METRICS)
     everything = wt.bench.protocol(
         grids=grids, perturbations=("delete", "mask", "pad"), orders=("morf", "lerf", "random")
     )

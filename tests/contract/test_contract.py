@@ -16,6 +16,7 @@ from tests.tiny import (
     QUESTION_KINDS,
     class_goal,
     image_model_of,
+    language_subject,
     model_of,
     question_subject,
     token_subject,
@@ -27,9 +28,11 @@ from transformers import ViTImageProcessorPil
 import whichtoken as wt
 from whichtoken.core.registry import find, method_names, parse
 from whichtoken.core.trace import Ask, Method
+from whichtoken.data.prompts import Prompt
 from whichtoken.errors import UndeclaredSite
 from whichtoken.models import ModelProbe, capture, window_row
 from whichtoken.models.architectures import ARCHITECTURES
+from whichtoken.targets import AnswerRequest
 from whichtoken.tasks import task_for
 
 # Fewer steps, masks and references than the defaults: how many there are changes no promise that is tested here.
@@ -41,10 +44,12 @@ SMALL = {
     "posterior": {"budget": 8, "per_round": 4},
     "lime": {"budget": 12},
     "kernel-shap": {"budget": 12},
+    "context-cite": {"ablations": 12},
 }
 WRITTEN = [label for name in method_names() for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
 METHODS = {method.label: method for text in WRITTEN for method in [parse(text, **SMALL.get(text.split("@")[0], {}))]}
 TEXTS = sorted(name for name, row in ARCHITECTURES.items() if row.reads == "tokens")
+GENERATING = [name for name in TEXTS if ARCHITECTURES[name].causal]
 QUESTIONS = [
     ("Is it slow?", "The film was slow, but the music was touching."),
     ("a man", "It is a rare plot."),
@@ -72,13 +77,23 @@ class Case:
             return QUESTIONS
         if self.task == "image":
             return [np.random.default_rng(seed).integers(0, 256, (14, 13, 3), np.uint8) for seed in range(3)]
+        if self.task == "generate":
+            return [
+                Prompt("The actors were wonderful, but naïve 😀.", continuation=" It is. A rare plot."),
+                Prompt("A man sleeps. Nobody", continuation=" is awake."),
+                Prompt("dull", continuation=" film"),
+            ]
         if self.task == "tokens":
             return ["The actors were wonderful, but naïve 😀.", "A man sleeps. Nobody is awake.", "dull"]
         return ["The actors were wonderful, but naïve 😀.", ("A man sleeps.", "Nobody is awake."), "dull"]
 
     @property
     def target(self) -> Any:
-        return {"answer": None, "tokens": "LOC"}.get(self.task, 0)
+        return {"answer": None, "generate": None, "tokens": "LOC"}.get(self.task, 0)
+
+    @property
+    def answer(self) -> AnswerRequest | None:
+        return AnswerRequest(rows="sentence") if self.task == "generate" else None
 
     @property
     def token(self) -> tuple[int, int] | None:
@@ -92,13 +107,15 @@ CASES = [
     *(Case("classify", kind) for kind in TEXTS),
     *(Case("answer", kind) for kind in QUESTION_KINDS),
     *(Case("image", kind) for kind in IMAGE_KINDS),
-    *(Case("tokens", kind) for kind in TEXTS),
+    *(Case("tokens", kind) for kind in TEXTS if kind not in ("gemma3_text", "olmo2")),  # which have no such class
+    *(Case("generate", kind) for kind in GENERATING),
 ]
 
 
 # These share blocks (BERT, RoBERTa, Llama) or the code of their task with a quick case; see also tests/models.
 SLOW = {
-    *(Case("classify", kind) for kind in ("electra", "xlm-roberta", "qwen2")),
+    *(Case("classify", kind) for kind in ("electra", "xlm-roberta", *GENERATING) if kind not in ("gpt2", "llama")),
+    *(Case("generate", kind) for kind in GENERATING if kind != "llama"),
     *(Case("answer", kind) for kind in QUESTION_KINDS if kind not in ("bert", "gpt2")),
     *(Case("image", kind) for kind in IMAGE_KINDS if kind not in ("vit", "dinov2_with_registers")),
     *(Case("tokens", kind) for kind in TEXTS if kind != "bert"),
@@ -136,13 +153,17 @@ def _subject(case: Case, attention: str | None) -> wt.Subject:
         return subject.with_references(wt.references.build(subject, OTHER_QUESTIONS, **recipe))
     if case.task == "tokens":
         return with_heads(token_subject(case.kind, attention))
+    if case.task == "generate":
+        return with_heads(language_subject(case.kind, attention))
     tokenizer = KINDS[case.kind].tokenizer()
     return with_heads(with_references(wt.Subject(model_of(case.kind, attention), tokenizer, name=case.kind)))
 
 
 def explained(case: Case, methods: list[Method], inputs: list[Any], attention: str | None = None) -> list[Any]:
     subject = subject_for(case, attention)
-    return list(wt.explain_each(subject, inputs, methods, target=case.target, layers=True, token=case.token))
+    return list(
+        wt.explain_each(subject, inputs, methods, target=case.target, layers=True, token=case.token, answer=case.answer)
+    )
 
 
 @dataclass(frozen=True)
@@ -171,10 +192,11 @@ def assert_close(found: list[Any], expected: list[Any], tolerance: float = 1e-9)
 
 
 def numbers(attribution: wt.Attribution) -> list[torch.Tensor]:
-    """Scores with what layers add, and the scores of single pixels where a method has them."""
+    """Scores with what layers add, of parts of an answer, and of single pixels where a method has them."""
     picture = attribution.picture
     pixels = [torch.tensor(picture.pixels)] if picture is not None and picture.pixels else []
-    return [torch.tensor([attribution.scores, *attribution.layers], dtype=torch.float64), *pixels]
+    parts = [] if attribution.generated is None else [row.scores for row in attribution.generated.rows]
+    return [torch.tensor([attribution.scores, *attribution.layers, *parts], dtype=torch.float64), *pixels]
 
 
 def test_every_architecture_has_a_tiny_model() -> None:
@@ -199,7 +221,11 @@ def test_what_layers_add_sums_to_the_scores(case: Case) -> None:
     for result in together(case).results:
         layered = {label: attribution for label, attribution in result.items() if attribution.layers}
         assert {"attcat", "cat", "grad-sam"} <= set(layered)
-        assert case.task in ("image", "tokens") or any(label.startswith("contrast-cat") for label in layered)
+        summing = {name for name in method_names() if find(name).sums_layers}
+        assert {label for label in layered if label in method_names()} == summing & set(result)
+        assert case.task in ("image", "tokens", "generate") or any(
+            label.startswith("contrast-cat") for label in layered
+        )
         for label, attribution in layered.items():
             terms, total = (torch.tensor(x, dtype=torch.float64) for x in (attribution.layers, attribution.scores))
             worst = float((terms.sum(0) - total).abs().max())

@@ -18,6 +18,7 @@ import whichtoken as wt
 from whichtoken.core.trace import Method, Probe, Scores, Trace
 from whichtoken.core.units import keep_patterns, n_units, spread, stack_removed
 from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel, UsageError
+from whichtoken.methods.context_cite import fit_lasso
 from whichtoken.methods.kernel_shap import choose_coalitions, fit_shapley
 from whichtoken.models import ModelProbe
 
@@ -43,7 +44,7 @@ class GlassBox:
     asked: int = 0
 
     def units(self, level: str) -> Tensor:
-        assert level == "word"
+        assert level in ("word", "sentence")
         return self.parts
 
     def value(self, present: tuple[int, ...]) -> float:
@@ -469,3 +470,27 @@ def test_patches_are_not_deleted() -> None:
 def test_a_budget_has_room_for_something(name: str) -> None:
     with pytest.raises(BadSetting, match="at least 2"):
         wt.method(name, budget=1)
+
+
+def test_context_cite_is_a_lasso_on_standardised_columns() -> None:
+    """By the conditions that its minimum meets: gradients are alpha at weights that are not 0, and less at others."""
+    generator, alpha = np.random.default_rng(5), 0.3
+    kept = generator.random((40, 6)) < 0.5
+    kept[:, 5] = True
+    answers = kept @ np.array([2.0, -1.0, 0.05, 0.0, 0.7, 3.0]) + 0.1 * generator.standard_normal(40)
+    weights = fit_lasso(kept, answers, alpha)
+    assert weights[5] == 0
+    spreads = kept[:, :5].std(0)
+    columns = (kept[:, :5] - kept[:, :5].mean(0)) / spreads
+    found = weights[:5] * spreads
+    residual = answers - answers.mean() - columns @ found
+    gradient = columns.T @ residual / 40
+    assert (found == 0).any()
+    np.testing.assert_allclose(gradient[found != 0], alpha * np.sign(found[found != 0]), atol=1e-9)
+    assert (np.abs(gradient[found == 0]) <= alpha + 1e-9).all()
+
+
+def test_context_cite_finds_effects_that_add_up() -> None:
+    found = run("context-cite", GlassBox(), ablations=200, alpha=0.0).tokens
+    np.testing.assert_allclose(of_words(found[0], UNITS[0]), EFFECTS, atol=1e-7)
+    assert not found[2].any()

@@ -18,9 +18,10 @@ import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.records import Attribution, Picture
 from whichtoken.render.figures import plot
+from whichtoken.render.groups import group_results
 from whichtoken.render.palette import AGAINST, FOR
 from whichtoken.render.pictures import DARKEST, OPAQUE
-from whichtoken.render.rows import Look, group_results, panels
+from whichtoken.render.rows import Look, panels
 from whichtoken.render.terminal import print_each
 
 WIDTH, HEIGHT = 6, 4  # pixels; 2 x 3 patches of 2 x 2

@@ -16,6 +16,7 @@ from tests.render.test_report import between, digest
 
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution, Prediction, Source
+from whichtoken.render.groups import group_results
 from whichtoken.render.html import json_data
 from whichtoken.render.numbers import format_remaining
 from whichtoken.render.palette import Colour, contrast
@@ -28,7 +29,7 @@ from whichtoken.render.review import (
     summarise,
     to_review,
 )
-from whichtoken.render.rows import Look, group_results, visible
+from whichtoken.render.rows import Look, visible
 from whichtoken.render.theme import PAGE_COLOURS, shade_rules
 from whichtoken.targets import Class, Span
 from whichtoken.trust import Removal

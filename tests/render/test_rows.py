@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.render.shown import FINE, NASTY, attribution_of
 
 from whichtoken.errors import BadSetting, UsageError
+from whichtoken.render.groups import group_results
 from whichtoken.render.palette import AGAINST, BLACK, FOR, NEUTRAL, STEPS, WHITE, contrast, ink, shade, step_of
-from whichtoken.render.rows import Look, cells, difference, group_results, layer_map, panels, visible
+from whichtoken.render.rows import Look, cells, difference, layer_map, panels, visible
 
 
 def test_shares_are_of_the_strongest_word_and_keep_their_sign() -> None:

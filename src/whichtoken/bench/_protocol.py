@@ -7,9 +7,10 @@ from importlib.metadata import entry_points
 from itertools import product
 from typing import Any, Literal, get_args
 
+from whichtoken.bench import removal_metrics  # noqa: F401  # registers them
 from whichtoken.bench.metrics import METRICS, OtherClasses, is_measurable
 from whichtoken.bench.selection import Effort
-from whichtoken.core.removal_steps import GRIDS, find_grid
+from whichtoken.core.removal_steps import GRIDS, OF_METRICS, find_grid
 from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel, UsageError
 from whichtoken.records import Order, Plan
 from whichtoken.settings import check_settings, make_settings
@@ -22,6 +23,7 @@ METRICS_BY_EFFORT: Mapping[str, tuple[str, ...]] = {
     "recommended": ("aopc", "log-odds", "kendall", "agreement"),
     "full": ("aopc", "log-odds", "normalised-aopc", "kendall", "agreement"),
 }
+BOUNDED = ("normalised-aopc", "above-random")  # metrics that need the best and the worst order
 USUAL_REMOVALS = ("delete", "mask")
 USUAL_MIN_TOKENS = 10
 
@@ -42,7 +44,8 @@ class Protocol:
     perturbations: tuple[str, ...] | None = None
     orders: tuple[str, ...] = ("morf", "lerf")
     grids: tuple[str, ...] = ("tenths",)
-    level: str = "token"
+    level: str | None = None  # the unit of removal; the first column is about it
+    further_levels: tuple[str, ...] | None = None  # other units that are measured, too; if `level` is named: none
     metrics: tuple[str, ...] | None = None
     min_tokens: int | None = field(default=None, metadata={"least": 1})  # special tokens included
     max_tokens: int | None = field(default=None, metadata={"least": 1})  # truncation; at most the model's limit
@@ -52,6 +55,8 @@ class Protocol:
     k: int = field(default=20, metadata={"least": 1})  # precision@k: how many of the top tokens count
     other_classes: int = field(default=5, metadata={"least": 1})  # kendall: how many, the most probable first
     part: Part = "both"  # of the answer, as in Span
+    generate: int = field(default=32, metadata={"least": 1})  # tokens of an answer, at most, if the model writes one
+    ablations: int = field(default=32, metadata={"least": 3})  # lds: random removals of an input, for each level
     sample: int | None = field(default=None, metadata={"least": 1})  # number of inputs; None: all
     seed: int = field(default=0, metadata={"least": 0})  # for drawing the sample
     effort: Effort = "recommended"  # which metrics and methods are measured if none are named
@@ -60,7 +65,7 @@ class Protocol:
         load_presets()
         for name, values, known in (
             ("orders", self.orders, list(get_args(Order))),
-            ("grids", self.grids, [grid for grid in GRIDS if grid != "eraser"]),  # set by its own metrics
+            ("grids", self.grids, [grid for grid in GRIDS if grid not in OF_METRICS]),
             ("metrics", self.metrics, list(METRICS)),
         ):
             if values is None:
@@ -72,16 +77,18 @@ class Protocol:
                     raise UnknownName(name.removesuffix("s"), value, known)
         if self.perturbations == ():
             raise BadSetting("perturbations", self.perturbations, "one or more")
-        if "normalised-aopc" in (self.metrics or ()) and not find_grid(self.grids[0]).same_for_every_order:
-            allowed = f"without normalised-aopc: the steps of grid {self.grids[0]} are not the same for every order"
+        bounded = [name for name in BOUNDED if name in (self.metrics or ())]
+        if bounded and not find_grid(self.grids[0]).same_for_every_order:
+            allowed = f"without {bounded[0]}: the steps of grid {self.grids[0]} are not the same for every order"
             raise BadSetting("metrics", self.metrics, allowed)
 
     def adapt_to(self, task: Task) -> "Protocol":
         """Return a copy with the task's defaults filled in; raise if the task cannot do what is set."""
         for name in self.perturbations or ():
             task.removal(name)
-        if self.level not in task.levels:
-            raise BadSetting("level", self.level, f"one of {', '.join(task.levels)} for {task.unit}s")
+        for level in filter(None, (self.level, *(self.further_levels or ()))):
+            if level not in task.levels:
+                raise BadSetting("level", level, f"one of {', '.join(task.levels)} for {task.unit}s")
         for name in self.metrics or ():
             if METRICS[name].needs_truth and not task.has_answers:
                 raise BadSetting("metrics", name, f"another metric: it needs gold answers, and {task.unit}s have none")
@@ -95,9 +102,12 @@ class Protocol:
         usual = {"min_tokens": USUAL_MIN_TOKENS, "max_tokens": None, **task.protocol}
         removals = self.perturbations or tuple(_supported_removals(task, usual.get("perturbations", USUAL_REMOVALS)))
         limit = self.max_tokens or usual["max_tokens"]
+        first, *further = usual.get("levels", (task.levels[0],)) if self.level is None else (self.level,)
         return replace(
             self,
             perturbations=removals,
+            level=first,
+            further_levels=tuple(further) if self.further_levels is None else self.further_levels,
             metrics=self.metrics or self._usual_metrics(task),
             min_tokens=self.min_tokens or usual["min_tokens"],
             max_tokens=limit if limit is None else min(limit, task.subject.limit),
@@ -106,7 +116,14 @@ class Protocol:
     def _usual_metrics(self, task: Task) -> tuple[str, ...]:
         """Return the metrics if none are named; a quick benchmark measures AOPC on every task, which `auto` reads."""
         usual = METRICS_BY_EFFORT[self.effort]
-        return usual if self.effort == "quick" else task.protocol.get("metrics", usual)
+        if self.effort == "quick":
+            return usual
+        return (*task.protocol.get("metrics", usual), *task.protocol.get(f"{self.effort} metrics", ()))
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The units of removal, that of the first column first."""
+        return self.level or "token", *(self.further_levels or ())
 
     def _check_values(self, task: Task) -> None:
         """Raise if a setting needs probabilities or classes, which a regression model does not have."""
@@ -128,19 +145,28 @@ class Protocol:
     def plans(self) -> list[Plan]:
         """Return one plan per degradation curve; none if no metric uses curves."""
         metrics = [METRICS[name] for name in self.metrics or ()]
-        plain = any(metric.on_curves and not metric.eraser for metric in metrics)
-        removals, eraser = self.perturbations or (), dict.fromkeys(metric.eraser for metric in metrics if metric.eraser)
-        own = product(self.grids, removals, self.orders) if plain else ()
-        return [Plan(how, order, grid, self.level) for grid, how, order in own] + [  # type: ignore[arg-type]
-            Plan(how, order, "eraser", self.level)  # type: ignore[arg-type]  # fixed fractions, not self.grids
-            for how, order in product(removals, eraser)
+        plain = any(metric.on_curves and metric.own_curve is None for metric in metrics)
+        removals, own = self.perturbations or (), dict.fromkeys(m.own_curve for m in metrics if m.own_curve)
+        chosen = product(self.levels, self.grids, removals, self.orders) if plain else ()
+        return [Plan(how, order, grid, level) for level, grid, how, order in chosen] + [  # type: ignore[arg-type]
+            Plan(how, order, grid, level)  # the metric's own steps and order, not self.grids
+            for level, how, (grid, order) in product(self.levels, removals, own)
         ]
 
     def bounded_plans(self) -> list[Plan]:
         """Return the plans whose best and worst order are searched for."""
-        if "normalised-aopc" not in (self.metrics or ()):
+        if not set(BOUNDED) & set(self.metrics or ()):
             return []
-        return [Plan((self.perturbations or ())[0], "morf", self.grids[0], self.level)]
+        return [Plan((self.perturbations or ())[0], "morf", self.grids[0], level) for level in self.levels]
+
+    @property
+    def ablates(self) -> bool:
+        """Whether a metric needs random ablations."""
+        return any(METRICS[name].ablates for name in self.metrics or ())
+
+    def asks_for_text(self, task: Task) -> bool:
+        """Whether the model writes what is explained, so that `generate` has an effect."""
+        return bool(task.bench_target(self.part, 1) != task.bench_target(self.part, 2))
 
     def compares(self, classes: OtherClasses) -> bool:
         """Return whether a metric compares the explained class with these others."""

@@ -27,7 +27,7 @@ from whichtoken.data.sources import BadRow, OnBadRow, refuse
 from whichtoken.errors import BadInput, UsageError
 from whichtoken.models import AnySubject, as_subject, copy_twin, count_workers, map_on_cores, return_freed_memory
 from whichtoken.tables import BenchTable
-from whichtoken.tasks import BenchInput, task_for
+from whichtoken.tasks import BenchInput, Task, task_for
 
 INPUTS_AT_ONCE, TOKENS_AT_ONCE = 16, 1024  # size of one part: what a killed run can lose
 
@@ -160,8 +160,11 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
     """Return everything that determines the numbers; not the sample size, as more inputs can be added later."""
     settings, subject = bench.protocol.to_dict(), bench.task.subject
     del settings["sample"], settings["effort"]  # the metrics and methods that follow from it are listed
+    for name, idle in _without_effect(bench).items():
+        if idle:
+            del settings[name]  # folders of versions without this setting can be resumed
     if len(subject.labels) <= 2 or not bench.protocol.compares("remaining"):
-        del settings["other_classes"]  # without effect; folders of versions without this setting can be resumed
+        del settings["other_classes"]  # likewise
     return {
         "model": subject.title,
         "revision": subject.fingerprint(),
@@ -178,6 +181,15 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
         "protocol": settings,
         **({} if bench.task.reading() == "probability" else {"reading": bench.task.reading()}),
         **origin,
+    }
+
+
+def _without_effect(bench: Bench) -> dict[str, bool]:
+    how = bench.protocol
+    return {
+        "further_levels": not how.further_levels,
+        "ablations": not how.ablates,
+        "generate": not how.asks_for_text(bench.task),
     }
 
 
@@ -260,6 +272,7 @@ def build_table(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTab
     if not measured:
         raise BadInput(f"no {task.unit} has a probability of at least {how.min_probability}")
     table = _mark_masked(summarise(measured, how.metrics or (), task.unit, how.k), bench.methods)
+    table = _name_output(table, task.value_name)
     completed = notes.Run(task, how, measured, parts)
     return replace(
         table,
@@ -282,6 +295,13 @@ def _mark_masked(table: BenchTable, methods: Mapping[str, Method]) -> BenchTable
         table,
         lines=tuple(replace(line, tuned_on_mask=True) if line.method in by_mask else line for line in table.lines),
     )
+
+
+def _name_output(table: BenchTable, value_name: str) -> BenchTable:
+    """Name what is tracked; metrics only know that it is a value."""
+    usual = Task.value_name
+    columns = [replace(column, about=column.about.replace(usual, value_name)) for column in table.columns]
+    return replace(table, columns=tuple(columns))
 
 
 def _describe_sample(completed: notes.Run, sample: Sample) -> str:

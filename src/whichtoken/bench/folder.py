@@ -120,15 +120,18 @@ def check_tools() -> None:
 
 def result_rows(inputs: Iterable[InputResult]) -> list[dict[str, Any]]:
     """Return the rows of `results.parquet`: one per curve, or one per input and method if there are no curves."""
+    inputs = list(inputs)
+    names = [key for record in inputs for result in record.methods.values() for key in result.values]
+    blank = dict.fromkeys(names)  # in every row, as the first one decides which columns there are
     return [
-        {**_input_fields(record, name, result), **curve}
+        {**_input_fields(record, name, result, blank), **curve}
         for record in inputs
         for name, result in record.methods.items()
         for curve in ([*_curve_fields(record, result)] if record.plans else [{}])
     ]
 
 
-def _input_fields(record: InputResult, name: str, result: MethodResult) -> dict[str, Any]:
+def _input_fields(record: InputResult, name: str, result: MethodResult, blank: Mapping[str, None]) -> dict[str, Any]:
     truth = record.truth
     return {
         "number": record.number,
@@ -140,7 +143,8 @@ def _input_fields(record: InputResult, name: str, result: MethodResult) -> dict[
         "n_cut": record.n_cut,
         "method": name,
         "tuned_on_deletion": result.tuned_on_deletion,
-        COVERAGE: None,  # in every row, as the first one decides which columns there are
+        COVERAGE: None,
+        **blank,
         **result.values,
         **({} if truth is None else {"length": truth.n_tokens, "cut_off": truth.cut_off, "right": truth.right}),
         "seconds": result.seconds,

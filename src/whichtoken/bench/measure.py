@@ -13,7 +13,8 @@ from whichtoken.bench.selection import is_slow
 from whichtoken.core.registry import method
 from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput
-from whichtoken.evaluate import OpenInput, aopc_bounds, degrade_input, open_input, units_of
+from whichtoken.evaluate import OpenInput, ablate, aopc_bounds, degrade_input, open_input, units_of
+from whichtoken.metrics.ablations import Ablations
 from whichtoken.metrics.ranks import agreement
 from whichtoken.models import LogitCache, bound_freed_memory
 from whichtoken.records import Attribution, Curve, Plan
@@ -92,7 +93,10 @@ def explain_items(bench: Bench, items: Sequence[Item], cache: LogitCache) -> lis
     """Return the attributions of each input by method, including those from external scores."""
     wants_gold = bench.protocol.target == "gold"
     targets = [
-        item.gold.target if wants_gold and item.gold else bench.task.bench_target(bench.protocol.part) for item in items
+        item.gold.target
+        if wants_gold and item.gold
+        else bench.task.bench_target(bench.protocol.part, bench.protocol.generate)
+        for item in items
     ]
     computed = _explain(bench, items, targets, cache)
     return [
@@ -192,21 +196,24 @@ def _predictions(
     if bench.protocol.target == "predicted" or not any(item.gold and item.gold.positions for item in items):
         return [next(iter(results.values())) for results in explained]
     cheapest, inputs = method("random"), [item.input for item in items]
-    results = explain_with(cache, inputs, [cheapest], bench.task.bench_target("sum"), bench.task.bench_long)
+    target = bench.task.bench_target("sum", bench.protocol.generate)
+    results = explain_with(cache, inputs, [cheapest], target, bench.task.bench_long)
     return [result[cheapest.label] for result in results]
 
 
 def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitCache) -> InputResult:
     protocol, results, task = bench.protocol, explained.own, bench.task
     first, plans = next(iter(results.values())), protocol.plans()
-    opened = open_input(task, list(results.values()), cache, item.input) if plans else None
-    curves = degrade_input(opened, list(results.values()), plans) if opened is not None else []
+    removes = bool(plans) or protocol.ablates
+    opened = open_input(task, list(results.values()), cache, item.input) if removes else None
+    curves = degrade_input(opened, list(results.values()), plans) if opened is not None and plans else []
+    ablations = {} if opened is None else _ablations(opened, protocol)
     methods = {
         name: MethodResult(
             tuned_on_deletion=attribution.tuned_on_deletion,
             seconds=attribution.seconds if name in bench.methods else None,
             evaluations=attribution.evaluations if name in bench.methods else None,
-            values=_values(bench, item, explained, name),
+            values=_values(bench, item, explained, name, ablations),
             curves=tuple(of_plan[place].outputs for of_plan in curves),
         )
         for place, (name, attribution) in enumerate(results.items())
@@ -230,7 +237,17 @@ def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitC
     )
 
 
-def _values(bench: Bench, item: Item, explained: _Explained, name: str) -> dict[str, float]:
+def _ablations(opened: OpenInput, protocol: Protocol) -> dict[str, Ablations]:
+    """Return random ablations by level, the same for every method."""
+    if not protocol.ablates:
+        return {}
+    how = (protocol.perturbations or ())[0]
+    return {level: ablate(opened, how, level, protocol.ablations, protocol.seed) for level in protocol.levels}
+
+
+def _values(
+    bench: Bench, item: Item, explained: _Explained, name: str, ablations: Mapping[str, Ablations]
+) -> dict[str, float]:
     scored = ScoredInput(
         own=explained.own[name],
         following=explained.others.following.get(name),
@@ -238,10 +255,14 @@ def _values(bench: Bench, item: Item, explained: _Explained, name: str) -> dict[
         units=lambda attribution: _unit_scores(bench.task, attribution),
         truth=item.gold.positions if item.gold is not None and item.gold.positions else None,
         k=bench.protocol.k,
+        ablations=ablations,
+        units_at=lambda attribution, level: [unit.score for unit in units_of(bench.task, attribution, level)],
     )
-    values = {name: METRICS[name].value(scored) for name in bench.protocol.metrics or ()}
-    values[COVERAGE] = stored_coverage(scored.own.details)
-    return {name: value for name, value in values.items() if value is not None}
+    values: dict[str, float] = {}
+    for metric in bench.protocol.metrics or ():
+        values |= METRICS[metric].values_of(metric, scored)
+    coverage = stored_coverage(scored.own.details)
+    return values if coverage is None else {**values, COVERAGE: coverage}
 
 
 def _unit_scores(task: Task, attribution: Attribution) -> list[float]:
@@ -261,7 +282,7 @@ def _plans(
 ) -> tuple[PlanResult, ...]:
     planned = {plan: PlanResult(plan, of_plan[0].removed) for plan, of_plan in zip(plans, curves, strict=True)}
     for plan in protocol.bounded_plans():
-        if opened is not None and _size(opened, protocol.level) <= protocol.bounds_up_to:
+        if opened is not None and _size(opened, plan.level) <= protocol.bounds_up_to:
             bounds = aopc_bounds(opened, plan, protocol.bounds_budget)
             result = planned.get(plan) or next(other for other in planned.values() if other.plan.same_steps(plan))
             planned[result.plan] = replace(result, lower=bounds.lower, upper=bounds.upper, exact=bounds.exact)
@@ -269,4 +290,4 @@ def _plans(
 
 
 def _size(opened: OpenInput, level: str) -> int:
-    return max(len(opened.units("token")), len(opened.units(level)))
+    return len(opened.units(level))

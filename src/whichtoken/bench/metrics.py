@@ -4,7 +4,7 @@ More can be registered; metrics that only papers use are in `reproduce`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, Protocol, TypeAlias
 
@@ -12,9 +12,11 @@ import numpy as np
 
 from whichtoken.bench.results import InputResult, by_method
 from whichtoken.bench.stats import Cells, Values, cells_of, interval, with_p_values
+from whichtoken.core.removal_steps import OF_METRICS
+from whichtoken.metrics.ablations import Ablations
 from whichtoken.metrics.curves import aopc, auc, log_odds, normalise
 from whichtoken.metrics.ranks import kendall, precision_at_k, recall_at_k
-from whichtoken.records import Attribution, Curve, Plan, Reading
+from whichtoken.records import Attribution, Curve, Order, Plan, Reading
 from whichtoken.tables import Column, Estimate
 
 ROUNDING = 1e-6  # rounding error of single-precision probabilities, and relative error of predicted values
@@ -37,6 +39,8 @@ class ScoredInput:
     units: Callable[[Attribution], Sequence[float]]  # returns the scores of the removable units
     truth: Sequence[int] | None  # token positions of the gold answer
     k: int  # how many of the top tokens count
+    ablations: Mapping[str, Ablations] = field(default_factory=dict)  # by level, if a metric needs them
+    units_at: Callable[[Attribution, str], Sequence[float]] | None = None  # as `units`, at a level
 
 
 class BenchMetric(Protocol):
@@ -46,7 +50,13 @@ class BenchMetric(Protocol):
     between_classes: OtherClasses = ""  # the other classes whose explanations it needs
     needs_truth: bool = False
     needs_probability: bool = False  # cannot be measured on predicted values
-    eraser: str = ""  # the order of its ERASER curve, if it uses one
+    own_curve: tuple[str, Order] | None = None  # grid and order of its curve, if it needs a certain one
+    ablates: bool = False  # needs random ablations
+
+    def values_of(self, name: str, scored: ScoredInput) -> Mapping[str, float]:
+        """Return what is stored of an input and a method, by the name of the metric or of its variants."""
+        value = self.value(scored)
+        return {} if value is None else {name: value}
 
     def value(self, scored: ScoredInput) -> float | None:
         """Return what the metric reads from the scores themselves, or None."""
@@ -66,7 +76,7 @@ class CurveMetric(BenchMetric):
     better: Mapping[str, Better]  # by order
     measure: Callable[[Curve], float | None]
     on_curves: bool = True
-    eraser: str = ""
+    own_curve: tuple[str, Order] | None = None
     steps: str = ""  # "aopc" or "log-odds": the contribution of each step, for mean curves
     absolute: bool = False  # mean curves of absolute values
     about_values: str = ""  # `about` for predicted values, if it differs
@@ -77,13 +87,14 @@ class CurveMetric(BenchMetric):
             return
         about = self.about_values if inputs[0].reading == "value" and self.about_values else self.about
         for plan in plans_of(inputs):
-            if (plan.grid == "eraser") != bool(self.eraser) or self.eraser not in ("", plan.order):
+            own = (plan.grid, plan.order) if plan.grid in OF_METRICS else None
+            if own != self.own_curve:
                 continue
             values = self.values(inputs, plan)
             if any(values.values()):
-                column = Column(
-                    f"{name} {plan}", self._title(plan), about, self.better[plan.order], metric=name, plan=plan
-                )
+                level, by = name_level(plan, inputs)
+                title = f"{self._title(plan)}{by}"
+                column = Column(f"{name} {plan}{level}", title, about, self.better[plan.order], metric=name, plan=plan)
                 yield column, cells_of(column, values)
 
     def values(self, inputs: Sequence[InputResult], plan: Plan) -> Values:
@@ -93,7 +104,7 @@ class CurveMetric(BenchMetric):
         return self.measure(record.curve(method, plan))
 
     def _title(self, plan: Plan) -> str:
-        if self.eraser:
+        if self.own_curve is not None:
             return f"{self.title}, {plan.perturbation}"
         return f"{self.title}, {plan_words(plan)}"
 
@@ -214,14 +225,14 @@ METRICS: dict[str, BenchMetric] = {
         "mean drop without the highest 1, 5, 10, 20, 50 % of the tokens",
         {"morf": "higher"},
         aopc,
-        eraser="morf",
+        own_curve=("eraser", "morf"),
     ),
     "sufficiency": CurveMetric(
         "sufficiency",
         "mean drop with only the highest 1, 5, 10, 20, 50 % of the tokens",
         {"lerf": "lower"},
         aopc,
-        eraser="lerf",
+        own_curve=("eraser", "lerf"),
     ),
     "kendall": BetweenClasses(),
     "agreement": AgreementMetric(),
@@ -241,6 +252,12 @@ def is_measurable(name: str, reading: Reading) -> bool:
 
 def plans_of(inputs: Sequence[InputResult]) -> list[Plan]:
     return [planned.plan for planned in inputs[0].plans]
+
+
+def name_level(plan: Plan, inputs: Sequence[InputResult]) -> tuple[str, str]:
+    """Return the level of a plan, for the name of a column and for its title; nothing if there is only one level."""
+    several = len({own.level for own in plans_of(inputs)}) > 1
+    return (f" {plan.level}", f", by {plan.level}") if several else ("", "")
 
 
 def plan_words(plan: Plan) -> str:

@@ -66,11 +66,12 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
         own = "the model's answer, each end where its logit is highest, anywhere in the input"
         yield "explained", f"{own if how.target == 'predicted' else 'the true answer'}: {PARTS[how.part]}"
     elif run.task.reading() == "value":
-        yield "output", f"{run.inputs[0].label}: regression, the change of the predicted value"
+        yield "output", run.task.describe_output(run.inputs[0].label)
     else:
         yield run.task.explained, "the predicted one" if how.target == "predicted" else "the true one"
     if run.draws_curves:
-        yield "perturbation", f"{', '.join(how.perturbations or ())}, {how.level} by {how.level}"
+        levels = ", ".join(f"{level} by {level}" for level in how.levels)
+        yield "perturbation", f"{', '.join(how.perturbations or ())}, {levels}"
         parts = dict.fromkeys(find_grid(name).words for name in how.grids)
         yield "steps", f"{', '.join(how.grids)} of {', '.join(parts)}"
     lengths = f"{min(tokens)} to {max(tokens)} tokens, mean {sum(tokens) / len(tokens):.0f}"

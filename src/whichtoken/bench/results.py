@@ -14,7 +14,8 @@ from whichtoken.checks import (
 )
 from whichtoken.decode import decode
 from whichtoken.errors import BadArtifact
-from whichtoken.records import Curve, Plan, Reading, check_steps
+from whichtoken.record_checks import check_steps
+from whichtoken.records import Curve, Plan, Reading
 from whichtoken.targets import Class
 
 COVERAGE = "coverage"  # see references/coverage

@@ -9,6 +9,7 @@ import numpy as np
 from whichtoken.bench.metrics import METRICS, CurveMetric, is_measurable, plans_of
 from whichtoken.bench.results import InputResult, by_method
 from whichtoken.bench.stats import Cells, Floats, Values, cells_of, intervals
+from whichtoken.core.removal_steps import OF_METRICS
 from whichtoken.metrics.curves import StepMetric, per_step
 from whichtoken.records import Plan
 from whichtoken.tables import Agreement, BenchTable, Column, Line, Trend
@@ -49,8 +50,9 @@ def lines_of(filled: Sequence[ColumnCells], tuned_on_deletion: Mapping[str, bool
 
 
 def _mark_flattered(column: Column, lines: Iterable[Line]) -> Column:
+    """Mark a column of deletions if methods were tuned on these. A metric without a plan says so itself."""
     deletion = column.plan is not None and column.plan.perturbation == "delete"
-    return replace(column, flattered=deletion and any(line.tuned_on_deletion for line in lines))
+    return replace(column, flattered=(deletion or column.flattered) and any(line.tuned_on_deletion for line in lines))
 
 
 def costs(seconds: Values, evaluations: Values, unit: str) -> Iterable[ColumnCells]:
@@ -64,10 +66,10 @@ def costs(seconds: Values, evaluations: Values, unit: str) -> Iterable[ColumnCel
 
 
 def mean_curves_of(inputs: Sequence[InputResult]) -> list[Plan]:
-    """Return the plans whose steps are the same for all inputs, so that a mean curve exists."""
+    """Return the plans whose steps are the same for all inputs, so that a mean curve exists; of the first level."""
     plans = enumerate(plans_of(inputs))
     same = [plan for i, plan in plans if len({record.plans[i].removed for record in inputs}) == 1]
-    return [plan for plan in same if plan.grid != "eraser"]
+    return [plan for plan in same if plan.grid not in OF_METRICS and plan.level == plans_of(inputs)[0].level]
 
 
 def _trends(inputs: Sequence[InputResult], metrics: Sequence[str]) -> Iterable[Trend]:

@@ -16,6 +16,7 @@ from whichtoken.cli.metrics import metrics
 from whichtoken.cli.model import model
 from whichtoken.cli.options import DEBUG
 from whichtoken.cli.references import references_app
+from whichtoken.cli.serve import serve
 from whichtoken.cli.show import show
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ COMMANDS = (
     (metrics, "List the metrics of faithfulness.", ""),
     (model, "Describe a model. Lists its architecture, layers, labels and supported methods.", ""),
     (show, "Show results saved as json or jsonl.", ""),
+    (serve, "Open a web page on which a person explores explanations.", ""),
 )
 for _command, _help, _note in COMMANDS:
     app.command(help=_help, epilog=f"{_note}{DEBUG}")(_command)

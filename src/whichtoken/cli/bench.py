@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.cli.bench_gates import Gate, gate_names, parse_gates
+from whichtoken.cli.bench_options import choose_protocol, parse_changes, read_prompts
 from whichtoken.cli.completion import complete_methods, complete_metrics, one_of, some_of
 from whichtoken.cli.inputs import build_methods
 from whichtoken.cli.options import (
@@ -50,12 +51,18 @@ def bench(
             "--data", help="csv, tsv, jsonl, parquet or txt file; SQuAD json for questions; folder of images."
         ),
     ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts", help="For models that generate text: a file with a column prompt or messages, such as jsonl."
+        ),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
             "--task",
-            help="Check that the model is for texts, qa, tokens or images.",
-            autocompletion=one_of("texts", "qa", "tokens", "images"),
+            help="Check that the model is for texts, qa, tokens, images or generate (prompts).",
+            autocompletion=one_of("texts", "qa", "tokens", "images", "generate"),
         ),
     ] = None,
     out: Annotated[
@@ -115,12 +122,19 @@ def bench(
         str | None,
         typer.Option(
             "--level",
-            help="Unit of removal: token (image patch), word or pixel.",
-            autocompletion=one_of("token", "word", "pixel"),
+            help="Units of removal: token (image patch), word or pixel; of prompts also sentence, document and, for "
+            "example, word-but-last-word.",
+            autocompletion=some_of("token", "word", "pixel", "sentence", "document"),
         ),
     ] = None,
     min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Skip shorter inputs.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Truncate longer texts.")] = None,
+    generate: Annotated[
+        int | None, typer.Option("--generate", help="For prompts: tokens of an answer, at most; default: 32.")
+    ] = None,
+    ablations: Annotated[
+        int | None, typer.Option("--ablations", help="For the metric lds: random removals of an input; default: 32.")
+    ] = None,
     k: Annotated[int | None, typer.Option("--k", help="For qa: how many of the top tokens count; default: 20.")] = None,
     sample: Annotated[int | None, typer.Option("--sample", help="Number of inputs; default: all.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of the sample.")] = None,
@@ -162,6 +176,9 @@ def bench(
         "level": level,
     }
     more = {"min_tokens": min_tokens, "max_tokens": max_tokens, "k": k, "sample": sample, "seed": seed}
+    more |= {"generate": generate, "ablations": ablations}
+    if prompts is not None:
+        data, task = read_prompts(prompts, data, task), "generate"
     paths = [None if path is None else str(path) for path in (data, references, heads, train, attributions)]
     call = BenchCall(
         data=paths[0],
@@ -202,15 +219,6 @@ def bench(
         say(line)
     if failed:
         raise typer.Exit(1)
-
-
-def choose_protocol(named: str | None, flags: Mapping[str, bool]) -> str:
-    """Return the name of the protocol, which is chosen by one option only. `flags`: options that stand for one."""
-    chosen = [f"--{name}" for name, given in flags.items() if given]
-    options = [*chosen, *([] if named is None else ["--protocol"])]
-    if len(options) > 1:
-        raise UsageError(f"{' and '.join(options)} each choose what is measured; give one of them")
-    return chosen[0].removeprefix("--") if chosen else named or "recommended"
 
 
 def _remember(subject: "Subject", table: BenchTable) -> None:
@@ -345,6 +353,13 @@ def _check_effect(call: BenchCall, protocol: "Protocol", gates: Sequence[Gate], 
 
     if "k" in call.changes and "precision" not in (protocol.metrics or ()):
         raise UsageError("--k is for the metric precision, which is not measured here; leave it out")
+    if "ablations" in call.changes and not protocol.ablates:
+        raise UsageError("--ablations is for the metric lds, which is not measured here; leave it out")
+    if "generate" in call.changes and not protocol.asks_for_text(task):
+        raise UsageError(
+            f"--generate is for models that generate text, and {task.subject.title} "
+            f"{task.describe_purpose()}; leave it out"
+        )
     idle = [option for name, option in CURVE_OPTIONS.items() if name in call.changes and not protocol.plans()]
     if idle:
         listed = ", ".join(idle)
@@ -377,13 +392,3 @@ def choose_methods(call: BenchCall, subject: "Subject", external: Collection[str
         controls = [name for name in CONTROLS if name in defaults and name not in {*methods, *external}]
         methods |= {name: method(name) for name in controls}
     return methods or {OWN: method("random")}  # external scores need one attribution computed here
-
-
-def parse_changes(words: Mapping[str, str | int | None]) -> dict[str, Any]:
-    """Return the options that change the protocol; lists are split at commas."""
-    lists = ("perturbations", "orders", "grids", "metrics")
-    return {
-        name: tuple(part.strip() for part in str(value).split(",") if part.strip()) if name in lists else value
-        for name, value in words.items()
-        if value is not None
-    }

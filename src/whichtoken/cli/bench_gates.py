@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
+from whichtoken.core.removal_steps import TOP
 from whichtoken.errors import BadSetting, UnknownName
 from whichtoken.tables import BenchTable
 
@@ -37,7 +38,7 @@ class Gate:
 
 def gate_names(metrics: Iterable[str], k: int) -> tuple[str, ...]:
     """Return the names that --fail-under accepts for these metrics: the first words of their columns."""
-    counted = {"precision": (f"precision@{k}", f"share@{k}")}
+    counted = {"precision": (f"precision@{k}", f"share@{k}"), "top-drop": tuple(f"top-drop@{count}" for count in TOP)}
     return *(word for name in metrics for word in counted.get(name, (name,))), "seconds", "evaluations"
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from whichtoken.cli.bench import choose_protocol, parse_changes
+from whichtoken.cli.bench_options import choose_protocol, parse_changes
 from whichtoken.cli.completion import complete_methods, complete_metrics
 from whichtoken.cli.corpus import (
     Data,

@@ -1,4 +1,4 @@
-"""The command `explain`: explain texts, questions or images."""
+"""The command `explain`: explain texts, questions, images, or answers to prompts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +38,22 @@ from whichtoken.cli.options import (
     single_value,
 )
 from whichtoken.cli.outputs import sink_of, write_results
+from whichtoken.cli.prompts import (
+    Chat,
+    Continuation,
+    Documents,
+    Foil,
+    Generate,
+    PromptOptions,
+    PromptText,
+    Rows,
+    Seed,
+    ShownRow,
+    Sources,
+    System,
+    Temperature,
+    TopP,
+)
 from whichtoken.cli.rows import (
     Delimiter,
     IdColumn,
@@ -52,6 +68,7 @@ from whichtoken.cli.run import INTERRUPTED
 from whichtoken.cli.subject import NO_HEADS, Opening, keep_supported, open_subject, say
 from whichtoken.errors import BadInput, UsageError, WhichTokenError
 from whichtoken.records import Attribution
+from whichtoken.targets import AnswerRequest
 
 if TYPE_CHECKING:
     from whichtoken.bench.auto import BestMethod
@@ -71,6 +88,7 @@ class Request:
     token: str | None = None
     on_bad_input: Callable[[Any, WhichTokenError], None] | None = None
     remove_top: int = 0
+    answer: AnswerRequest | None = None
 
 
 def explain(
@@ -97,6 +115,19 @@ def explain(
     context: Annotated[
         str | None, typer.Option("--context", help="Context of the question, or - to read it from standard input.")
     ] = None,
+    prompt: PromptText = None,
+    generate: Generate = None,
+    continuation: Continuation = None,
+    chat: Chat = False,
+    system: System = None,
+    documents: Documents = None,
+    rows: Rows = None,
+    row: ShownRow = None,
+    sources: Sources = None,
+    foil: Foil = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    seed: Seed = None,
     model: Model = None,
     methods: Annotated[
         list[str] | None,
@@ -141,14 +172,20 @@ def explain(
         Path | None, typer.Option("--benchmark", help="With --method auto: a folder written by bench --out.")
     ] = None,
 ) -> None:
-    rows = RowOptions(delimiter, input_format, on_bad_row, id_column, label, tuple(keep or ()))
-    bad, several = rows.collector(), inputs.parse_targets(targets, target, against)
-    items = inputs.TypedInputs(
-        texts or (), pair, file, column or (), image or (), question, context, rows, bad
-    ).gather()
+    of_rows = RowOptions(delimiter, input_format, on_bad_row, id_column, label, tuple(keep or ()))
+    bad, several = of_rows.collector(), inputs.parse_targets(targets, target, against)
+    typed = inputs.TypedInputs(texts or (), pair, file, column or (), image or (), question, context, of_rows, bad)
+    sampling = {"temperature": temperature, "top_p": top_p, "seed": seed}
+    about_prompt = PromptOptions(
+        prompt, generate, continuation, chat, system, documents or (), rows, sources, foil, sampling
+    )
+    answer = about_prompt.request() if about_prompt.given else None
+    items = typed.gather() if answer is None else about_prompt.gather(typed)
     bad.n_rows = len(items) + len(bad)
     inputs.check_against(against, items)
-    sink = sink_of(form, out, make_look(level, difference, numbers, how), len(items) - items.n_images, items.n_images)
+    sink = sink_of(
+        form, out, make_look(level, difference, numbers, how, row), len(items) - items.n_images, items.n_images
+    )
     inputs.check_not_overwritten(out, items)
     method = single_value("--method", methods)
     review.check_top(top, sink)
@@ -168,8 +205,8 @@ def explain(
     built = inputs.build_methods(chosen, settings or [])
     supported = keep_supported(subject, built) if method == "all" else built
     skip = bad.skip_input if bad.skip else None
-    n_removed = review.choose_top(top, sink, subject, layers)
-    request = Request(supported, goal, long, layers, several, token, skip, n_removed)
+    n_removed = review.choose_top(top, sink, subject, layers) if answer is None else top or 0
+    request = Request(supported, goal, long, layers, several, token, skip, n_removed, answer)
     progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
     if out is not None and progress.finished:
         more = several is not None or progress.finished > len(items)  # a text may have several entities
@@ -208,6 +245,7 @@ def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -
             token=request.token,
             on_bad_input=request.on_bad_input,
             remove_top=request.remove_top,
+            answer=request.answer,
         )
     except WhichTokenError as error:
         if error.index is not None:

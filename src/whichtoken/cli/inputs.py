@@ -74,7 +74,7 @@ def gather_question(question: str | None, context: str | None, others: Sequence[
         raise UsageError(f"{lacking} is missing; a question needs a context: --question Q --context C")
     if any(others):
         raise UsageError("--question cannot be combined with other inputs; explain one kind at a time")
-    whole = "\n".join(_standard_input()) if context == "-" else context
+    whole = "\n".join(read_standard_input()) if context == "-" else context
     pair = check_texts((question, whole), "the question")
     return CommandInputs(lambda: iter([pair]), 1, lambda i: "the question", "question")
 
@@ -105,7 +105,9 @@ def check_not_overwritten(out: Path | None, inputs: CommandInputs) -> None:
 def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: Sequence[str]) -> CommandInputs:
     """Return checked texts from exactly one of arguments, standard input (`-`) and a file."""
     if bool(texts) == (file is not None):
-        raise UsageError("give one of TEXT, - for standard input, --file, --image, or --question with --context")
+        raise UsageError(
+            "give one of TEXT, - for standard input, --file, --image, --prompt, or --question with --context"
+        )
     if columns and file is None:
         raise UsageError("--column names a column of --file, which is missing")
     if pair is not None and (file is not None or len(texts) != 1):
@@ -115,7 +117,7 @@ def gather(texts: Sequence[str], pair: str | None, file: Path | None, columns: S
     if "-" in texts and len(texts) > 1:
         raise UsageError("- stands for all of standard input; give it alone, or give texts")
     if list(texts) == ["-"]:
-        texts = list(_standard_input())
+        texts = list(read_standard_input())
         if not texts:
             raise BadInput("standard input has no text; expected one text per line")
         where = "standard input, text"
@@ -149,13 +151,15 @@ def _gather_file(file: Path, columns: Sequence[str], rows: RowOptions, bad: BadR
     return CommandInputs(read, count, lambda index: next(islice(read(), index, None)).where, files=[file])
 
 
-def _standard_input() -> Iterator[str]:
-    """Yield one text per line."""
+def read_standard_input(keep_empty: bool = False) -> Iterator[str]:
+    """Yield one text per line; with `keep_empty`, all lines as they are."""
     if sys.stdin is None:
         raise UsageError("standard input is closed; give texts, or --file")
     lines = TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", errors="surrogateescape")
     for line in decode_lines(lines, "standard input"):
-        if line.strip():
+        if keep_empty:
+            yield line.rstrip("\r\n")
+        elif line.strip():
             yield line.strip()
 
 

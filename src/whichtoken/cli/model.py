@@ -40,8 +40,12 @@ def _model_page(subject: "Subject") -> RenderableType:
     n_supported = len(names) - sum(map(len, unsupported.values()))
     without = "".join(f"; not {', '.join(m.label for m in ms)}: {reason.why}" for reason, ms in unsupported.items())
     libraries = [(name, getattr(subject, name)) for name in LIBRARIES]
-    relevant = any(reason.library for reason in unsupported) or any(library for _, library in libraries)
-    described = [(name, str(library or f"none; see: whichtoken {name} build --help")) for name, library in libraries]
+    fixes = " ".join(reason.fix for reason in unsupported if reason.library)
+    described = [
+        (name, str(library or f"none; see: whichtoken {name} build --help"))
+        for name, library in libraries
+        if library or f"{name} build" in fixes
+    ]
     reads = subject.architecture.attention or "the attention interface of transformers"
     facts = [
         ("model", subject.title),
@@ -51,7 +55,7 @@ def _model_page(subject: "Subject") -> RenderableType:
         ("parameters", f"{sum(p.numel() for p in subject.model.parameters()):,}, in {subject.model.dtype}"),
         *task_for(subject).facts(),
         ("attention", f"read from {reads}"),
-        *(described if relevant else []),
+        *described,
         ("methods", f"{n_supported} of {len(names)}{without}"),
     ]
     return table_view(("", ""), [(Text(name, style="bold"), value) for name, value in facts])

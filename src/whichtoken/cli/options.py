@@ -58,7 +58,10 @@ Reading = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option("--target", help="Label (name or index) or answer to explain; default: the predicted one."),
+    typer.Option(
+        "--target",
+        help="Label (name or index) or answer to explain; default: the predicted one. For prompts: logit or logprob.",
+    ),
 ]
 Targets = Annotated[
     str | None,
@@ -135,5 +138,5 @@ def print_list(content: RenderableType) -> None:
     (console if console.is_terminal else Console(width=LINE)).print(content)
 
 
-def make_look(level: str, differences: bool, numbers: bool, how: str = "bilinear") -> Look:
-    return Look(level, differences, numbers, how=how)  # type: ignore[arg-type]  # checked by Look
+def make_look(level: str, differences: bool, numbers: bool, how: str = "bilinear", row: str | None = None) -> Look:
+    return Look(level, differences, numbers, how=how, row=row)  # type: ignore[arg-type]  # checked by Look

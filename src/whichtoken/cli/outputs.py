@@ -14,7 +14,7 @@ from rich.console import Console
 
 from whichtoken.atomic_write import check_writable, open_whole, write_whole
 from whichtoken.errors import BadSetting, UsageError, WhichTokenError
-from whichtoken.flat import WORDS, check_parquet, word_rows, write_csv, write_parquet
+from whichtoken.flat import TYPES, check_parquet, word_rows, write_csv, write_parquet
 from whichtoken.records import Attribution
 from whichtoken.render.rows import IMAGES_IN_FIGURE, Look
 from whichtoken.results import write_json
@@ -176,7 +176,7 @@ def _csv(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
 
 
 def _parquet(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
-    write_parquet(word_rows(results, sink.look.level), None, file, WORDS)
+    write_parquet(word_rows(results, sink.look.level), None, file, TYPES)
 
 
 def _html(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
 from whichtoken.cli.outputs import sink_of, write_results
+from whichtoken.cli.prompts import ShownRow
 from whichtoken.cli.subject import say_written
 from whichtoken.errors import UsageError
 from whichtoken.results import read_results
@@ -20,6 +21,7 @@ def show(
     difference: Differences = False,
     numbers: Numbers = False,
     how: How = "bilinear",
+    row: ShownRow = None,
 ) -> None:
     from whichtoken.render.review import by_input
 
@@ -28,7 +30,7 @@ def show(
         raise UsageError(f"{file} has no results")
     results: list[Any] = [group for text in texts for group in text.groups]
     n_images = sum(text.record.picture is not None for text in texts)
-    look = make_look(level, difference, numbers, how)
+    look = make_look(level, difference, numbers, how, row)
     progress = write_results(results, sink_of(form, out, look, len(texts) - n_images, n_images))
     if progress.finished:
         say_written(out)

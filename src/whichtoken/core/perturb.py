@@ -39,7 +39,7 @@ class Delete:
 
     def __call__(self, row: Row, keep: Pattern) -> Row:
         ids, types = (tuple(compress(values, keep)) for values in (row.ids, row.types))
-        return Row(ids, types, tuple(compress(row.special, keep)))
+        return replace(row, ids=ids, types=types, special=tuple(compress(row.special, keep)))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 `tenths`: 10, 20 .. 90 %. `tenths-to-all`: 10, 20 .. 100 %, as in AttCAT's paper. `twentieths`: 5, 10 .. 100 %, as in
 TokenTM's paper. `all`: unit by unit. `eraser`: the highest 1, 5, 10, 20 and 50 %, at least one unit, removed (MoRF) or
-kept (LeRF), as in ERASER. Other grids can be registered; those of the papers' code are in `reproduce`.
+kept (LeRF), as in ERASER. `top`: the highest 1, 3, 5 and 10 units, as far as there are as many. Other grids can be
+registered; those of the papers' code are in `reproduce`.
 """
 
 import math
@@ -13,6 +14,8 @@ from typing import Protocol
 from whichtoken.errors import BadSetting
 
 ERASER = (0.01, 0.05, 0.1, 0.2, 0.5)
+TOP = (1, 3, 5, 10)
+OF_METRICS = ("eraser", "top")  # grids that metrics of their own choose; a benchmark's settings cannot
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,25 @@ class Eraser(Grid):
         return tuple(removed) == self.steps(1, 0, order).removed
 
 
+@dataclass(frozen=True)
+class Top(Grid):
+    """The highest few units, by their number; an input of fewer units has fewer steps."""
+
+    def steps(self, n_units: int, n_fixed: int, order: str) -> Steps:
+        counts = (0, *(count for count in TOP if count <= n_units))
+        return Steps(tuple(count / n_units for count in counts), counts)
+
+    def can_give(self, removed: Sequence[float], order: str) -> bool:
+        return len(removed) > 1 and tuple(removed) == self.steps(round(1 / (removed[1] or 1)), 0, order).removed
+
+
 GRIDS: dict[str, Grid] = {
     "tenths": Shares(tuple(k / 10 for k in range(10))),
     "twentieths": Shares(tuple(k / 20 for k in range(21))),
     "tenths-to-all": Shares(tuple(k / 10 for k in range(11))),
     "all": Each(),
     "eraser": Eraser(),
+    "top": Top(),
 }
 
 

@@ -1,7 +1,7 @@
 """Row: one sequence that a model reads; for an image, the tokens that represent it."""
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -30,6 +30,7 @@ class Row:
     types: tuple[int, ...]
     special: tuple[bool, ...]
     image: Image | None = None
+    tail: int = 0  # tokens at the end that form an answer: logits are read at the positions before them, nowhere else
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -46,3 +47,9 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: int, /) -> Row: ...
+
+
+def pair_sides(size: int | Sequence[int]) -> tuple[int, int]:
+    """Return rows and columns of pixels; a configuration holds one number if they are equal."""
+    rows, columns = (size, size) if isinstance(size, int) else size
+    return rows, columns

@@ -230,6 +230,7 @@ class Method(Protocol):
     name: ClassVar[str] = ""  # `register` sets these three
     paper: ClassVar[str] = ""
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    sums_layers: ClassVar[bool] = False  # with its default settings, its scores are a sum over layers
 
     @property
     def needs(self) -> Needs: ...

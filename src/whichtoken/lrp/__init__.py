@@ -8,7 +8,7 @@ With rule sets that carry a gradient (AttnLRP, CP-LRP), relevance is `embeddings
 """
 
 from whichtoken.lrp.gates import Gates, spread
-from whichtoken.lrp.mode import propagating, suspend_rules
+from whichtoken.lrp.mode import ReappliedRules, propagating, suspend_rules
 from whichtoken.lrp.rules import divide
 from whichtoken.lrp.rulesets import ATTN_LRP, C21, CP_LRP, CP_LRP_GRADIENT, ORIG, RULE_SETS, RuleSet
 
@@ -20,6 +20,7 @@ __all__ = [
     "ORIG",
     "RULE_SETS",
     "Gates",
+    "ReappliedRules",
     "RuleSet",
     "divide",
     "propagating",

@@ -98,6 +98,20 @@ def suspend_rules() -> Iterator[None]:
         _applied.reset(token)
 
 
+class ReappliedRules:
+    """Applies the rules of the enclosing pass to what is computed again inside a backward pass, where torch suspends
+    them, because they intercept the call of the backward pass itself. A context that can be entered repeatedly.
+    """
+
+    def __enter__(self) -> None:
+        if (mode := _applied.get()) is not None:
+            mode.__enter__()  # type: ignore[no-untyped-call]  # of torch
+
+    def __exit__(self, *error: object) -> None:
+        if (mode := _applied.get()) is not None:
+            mode.__exit__(*error)  # type: ignore[no-untyped-call]  # of torch
+
+
 def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
     """Run the module on a constant, so that none of its steps gets a rule, then apply one rule to the whole."""
     inputs: list[Tensor] = []

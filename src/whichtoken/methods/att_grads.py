@@ -7,6 +7,7 @@ LeRF).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from whichtoken.core.ops import Axis, mean_over, sum_layers
 from whichtoken.core.registry import register
@@ -20,6 +21,8 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class AttGrads(Method):
+    sums_layers: ClassVar[bool] = True
+
     axis: Axis = "key"
     mask_special: bool = False
 

@@ -6,6 +6,7 @@ the table's pattern (poor under MoRF removal) needs the query (preset `paper`).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from whichtoken.core.ops import Axis, mean_over, sum_layers
 from whichtoken.core.registry import register
@@ -19,6 +20,8 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class AttXAttGrads(Method):
+    sums_layers: ClassVar[bool] = True
+
     axis: Axis = "key"
     mask_special: bool = False
 

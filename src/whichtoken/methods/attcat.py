@@ -10,7 +10,7 @@ set to 0 (`zero_special`). The Contrast-CAT code also scales scores to 0..1; her
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from whichtoken.core.ops import attended_gradient, layer_dot, sum_layers
 from whichtoken.core.registry import register
@@ -27,6 +27,8 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class AttCAT(Method):
+    sums_layers: ClassVar[bool] = True
+
     layers: Literal["inputs", "outputs"] = "inputs"
     mask_special: bool = False
     zero_special: bool = True

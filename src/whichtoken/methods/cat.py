@@ -10,7 +10,7 @@ from the one that predicts. Recommended: the network that predicts, with the sco
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -29,6 +29,8 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class CAT(Method):
+    sums_layers: ClassVar[bool] = True
+
     layers: Literal["inputs", "outputs"] = "inputs"
     mask_special: bool = False
     zero_special: bool = True

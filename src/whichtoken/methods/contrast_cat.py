@@ -14,7 +14,7 @@ T/9 (T counts special tokens) instead of one by one (`steps`, `steps_of`), never
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -53,6 +53,8 @@ from whichtoken.references.refinement import (
 )
 @dataclass(frozen=True)
 class ContrastCAT(Method):
+    sums_layers: ClassVar[bool] = True
+
     references: ReferenceLibrary | list[Any] | tuple[Any, ...] | None = None
     n: int = field(default=30, metadata={"least": 0})
     layers: Literal["inputs", "outputs"] = "inputs"

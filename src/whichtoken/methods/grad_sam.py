@@ -10,6 +10,7 @@ special tokens in the explained pass (preset `repo`), and fails for models with 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from whichtoken.core.ops import Axis, mean_over, sum_layers
 from whichtoken.core.registry import register
@@ -23,6 +24,8 @@ from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, nee
 )
 @dataclass(frozen=True)
 class GradSAM(Method):
+    sums_layers: ClassVar[bool] = True
+
     axis: Axis = "readout"
     mask_special: bool = False
 

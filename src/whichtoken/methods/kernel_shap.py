@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float
 
 from whichtoken.core.ops import seed_rows
 from whichtoken.core.registry import register
-from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace, needs
+from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
 from whichtoken.core.units import keep_patterns, n_units, spread, stack_removed
 
 Coalitions = tuple[Bool[np.ndarray, "n unit"], Float[np.ndarray, " n"]]  # which units are present, and weights
@@ -38,7 +38,7 @@ Coalitions = tuple[Bool[np.ndarray, "n unit"], Float[np.ndarray, " n"]]  # which
 @dataclass(frozen=True)
 class KernelSHAP(Method):
     budget: int = field(default=64, metadata={"least": 2})  # evaluations, those of the whole and of nothing included
-    units: Literal["word", "token"] = "word"
+    units: Level = "word"
     perturbation: str | None = None  # None: the task's own
     seed: int = field(default=0, metadata={"least": 0})
     scale: Literal["log-odds", "probability"] = "probability"

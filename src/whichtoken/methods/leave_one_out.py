@@ -15,14 +15,14 @@ from typing import Literal
 import torch
 
 from whichtoken.core.registry import register
-from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace, needs
+from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
 from whichtoken.core.units import keep_patterns, n_units, spread
 
 
 @register("leave-one-out", paper="Zeiler and Fergus, ECCV 2014; Li et al. 2016")
 @dataclass(frozen=True)
 class LeaveOneOut(Method):
-    units: Literal["word", "token"] = "word"
+    units: Level = "word"
     perturbation: str | None = None  # None: the task's own
     scale: Literal["log-odds", "probability"] = "log-odds"
 

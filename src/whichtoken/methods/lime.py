@@ -14,7 +14,6 @@ tokens that cannot be removed, get 0. For images, the package removes super-pixe
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from jaxtyping import Bool, Float
 
 from whichtoken.core.ops import seed_rows
 from whichtoken.core.registry import register
-from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace, needs
+from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
 from whichtoken.core.units import keep_patterns, n_units, spread, stack_removed
 
 KERNEL_WIDTH = 25.0
@@ -33,7 +32,7 @@ RIDGE = 1.0
 @dataclass(frozen=True)
 class LIME(Method):
     budget: int = field(default=64, metadata={"least": 2})  # evaluations, that of the whole input included
-    units: Literal["word", "token"] = "word"
+    units: Level = "word"
     perturbation: str | None = None  # None: the task's own
     seed: int = field(default=0, metadata={"least": 0})
 

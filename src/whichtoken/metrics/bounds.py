@@ -31,6 +31,8 @@ class Bounds:
     lower: float
     upper: float
     exact: bool
+    worst: tuple[float, ...] = ()  # the drop at each step of the order that has the lower bound
+    best: tuple[float, ...] = ()
 
 
 def find_bounds(
@@ -51,19 +53,33 @@ def find_bounds(
     sizes = tuple(size for size in range(1, n + 1) if weights[size])
     most = int(budget * n * len(sizes))
     if n <= exact or 2**n <= most or not sizes:
-        return Bounds(*_search_all_sets(n, weights, ask), exact=True)
+        known = KnownSets(ask, 2**n)
+        lower, upper = _search_all_sets(n, weights, known)
+        return Bounds(lower, upper, True, *(_drops_of(known, sizes, weights, counts, sign) for sign in (-1, 1)))
     chains = Sizes(sizes, weights[list(sizes)])
     known = _search(n, chains, ask, max(most, 1 + 2 * n + 2 * len(sizes)), AnswerScale(whole))
     nothing = float(weights[0] * known.drops[0])
     upper, lower = (nothing + sign * best_chain(known, chains, sign)[0] for sign in (1, -1))
-    return Bounds(lower, upper, exact=False)
+    return Bounds(lower, upper, False, *(_drops_of(known, sizes, weights, counts, sign) for sign in (-1, 1)))
 
 
-def _search_all_sets(n: int, weights: NDArray[np.float64], ask: Ask) -> tuple[float, float]:
+def _drops_of(
+    known: KnownSets, sizes: tuple[int, ...], weights: NDArray[np.float64], counts: Sequence[int], sign: int
+) -> tuple[float, ...]:
+    """Return the drop at each step of the best chain known (`sign` 1), or of the worst (-1)."""
+    drops = {0: known.drops[0]}  # the empty set is the first one
+    if sizes:
+        _, chain = best_chain(known, Sizes(sizes, weights[list(sizes)]), sign)
+        drops |= {int(removed.sum()): known.drop(removed) or 0.0 for removed in chain}
+    return tuple(drops[count] for count in counts)
+
+
+def _search_all_sets(n: int, weights: NDArray[np.float64], known: KnownSets) -> tuple[float, float]:
     numbers = np.arange(2**n)
     sets = (numbers[:, None] >> np.arange(n) & 1).astype(bool)
     sizes = sets.sum(1)
-    drops = ask(sets) * weights[sizes]
+    known.add(sets)
+    drops = np.array(known.drops) * weights[sizes]
     low, high = drops.copy(), drops.copy()
     for number in numbers[1:]:  # sets with one unit less come before it
         smaller = [number ^ (1 << i) for i in range(n) if sets[number, i]]

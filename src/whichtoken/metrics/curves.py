@@ -156,6 +156,28 @@ WIDER: Mapping[str, Wider] = {
             "up to the length of an answer; 0 to 1",
         ),
         Wider("agreement", "Kendall 1938", "tau-b between methods", "", "-1 to 1"),
+        Wider(
+            "top-drop",
+            "ours; as in Cohen-Wang et al., NeurIPS 2024",
+            "drop of the output without the highest 1, 3, 5 and 10 units",
+            "higher",
+            "-1 to 1; of values, any",
+        ),
+        Wider(
+            "lds",
+            "Park et al., ICML 2023; Cohen-Wang et al., NeurIPS 2024",
+            "Spearman correlation, over random removals, of the summed scores of what is kept with the output",
+            "higher",
+            "-1 to 1",
+        ),
+        Wider(
+            "above-random",
+            "ours; bounds as in Edin et al. 2024",
+            "AOPC as a share of the way from a random order to the best; needs a search, and the method random",
+            "higher",
+            "up to 1",
+        ),
+        Wider("additivity", "ours", "how far the effects add up, for methods that measure it: posterior", "", "0 to 1"),
     )
 }
 

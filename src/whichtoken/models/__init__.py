@@ -1,6 +1,6 @@
 """Access to Hugging Face models; the only folder that imports transformers."""
 
-from whichtoken.models.capture import capture
+from whichtoken.models.capture import capture, capture_each
 from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row
 from whichtoken.models.freed_memory import bound_freed_memory, return_freed_memory
 from whichtoken.models.loading import load
@@ -24,6 +24,7 @@ __all__ = [
     "batches",
     "bound_freed_memory",
     "capture",
+    "capture_each",
     "copy_twin",
     "count_workers",
     "halve_if_needed",

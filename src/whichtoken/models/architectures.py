@@ -59,6 +59,8 @@ class Architecture:
     feed_forward: str = "output.dense"  # module below a block whose output the second residual adds
     reads: Literal["tokens", "pixels"] = "tokens"
     image_sizes: Literal["own", "any"] = "own"  # the configuration's size only, or any number of patches
+    branch_norm: bool = False  # a norm follows the projection before the residual adds it, so no linear map does
+    causal: bool = False  # a token only attends to those before it, so the model can generate texts
 
 
 _ENCODER = Architecture(("embeddings",), r"encoder\.layer\.\d+")
@@ -70,7 +72,9 @@ _DECODER = Architecture(
     projection="self_attn.o_proj",
     norm=None,
     feed_forward="mlp",
+    causal=True,
 )
+_DECODER_OF_NORMS = replace(_DECODER, feed_forward="post_feedforward_layernorm", branch_norm=True)
 _VISION = Architecture(
     ("embeddings",), r"layers\.\d+", projection="attention.o_proj", norm=None, feed_forward="mlp", reads="pixels"
 )
@@ -109,8 +113,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         feed_forward="ffn",
     ),
     "electra": replace(_ENCODER, embeddings=("embeddings_project", "embeddings")),
-    "gpt2": Architecture(("drop",), r"h\.\d+", _always_last, projection="attn.c_proj", norm=None, feed_forward="mlp"),
+    "gemma": _DECODER,
+    "gemma2": _DECODER_OF_NORMS,
+    "gemma3_text": _DECODER_OF_NORMS,
+    "gpt2": Architecture(
+        ("drop",), r"h\.\d+", _always_last, projection="attn.c_proj", norm=None, feed_forward="mlp", causal=True
+    ),
     "llama": _DECODER,
+    "mistral": _DECODER,
     "modernbert": Architecture(
         ("embeddings",),
         r"layers\.\d+",
@@ -129,8 +139,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         projection="attention.attn.o",
         norm="attention.LayerNorm",
     ),
+    "olmo2": _DECODER_OF_NORMS,
+    "phi3": _DECODER,
     "qwen2": _DECODER,
+    "qwen3": _DECODER,
     "roberta": replace(_ENCODER, positions_after_padding=True),
+    "smollm3": _DECODER,
     "vit": _VISION,
     "xlm-roberta": replace(_ENCODER, positions_after_padding=True),
 }
@@ -145,6 +159,7 @@ class Head:
     logits: Callable[[Any, Tensor], Tensor | None]  # takes the model's output and the batch's mask
     labels: Callable[[Any], tuple[str, ...]]  # takes the configuration
     pools: bool = True  # the head reads pooled positions, not every token
+    generates: bool = False  # the labels are the tokens of the vocabulary
 
     def read(self, model: Any, output: Any, mask: Tensor) -> Tensor:
         """Return the logits, batch first; raise UnsupportedModel if this model has another head."""
@@ -173,7 +188,7 @@ def _class_labels(config: Any) -> tuple[str, ...]:
 
 
 def _span_labels(config: Any) -> tuple[str, ...]:
-    return ("answer",)  # the two labels of the configuration have no meaning
+    return ("answer",)  # the labels of the configuration have no meaning
 
 
 _TEXT_CLASSES = Head(
@@ -181,6 +196,15 @@ _TEXT_CLASSES = Head(
 )
 _IMAGE_CLASSES = Head(
     "an image classifier with its image processor", "AutoModelForImageClassification", _class_logits, _class_labels
+)
+
+_LANGUAGE = Head(
+    "a language model with its tokenizer",
+    "AutoModelForCausalLM",
+    _class_logits,  # batch place vocabulary
+    _span_labels,
+    pools=False,
+    generates=True,
 )
 
 HEADS: Mapping[str, Head] = {  # by a part of the model's class name
@@ -200,6 +224,8 @@ HEADS: Mapping[str, Head] = {  # by a part of the model's class name
         _class_labels,
         pools=False,
     ),
+    "ForCausalLM": _LANGUAGE,
+    "LMHeadModel": _LANGUAGE,
 }
 
 

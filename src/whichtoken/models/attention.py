@@ -62,6 +62,15 @@ def use_attention(model: Any, name: str) -> None:
         raise UnsupportedModel(f"{type(model).__name__} does not allow its attention implementation to be changed")
 
 
+def fastest_attention(model: Any, architecture: Architecture, own: str) -> str:
+    """Return fused attention if the model supports it; else its own, or ours if that is eager, whose softmax turns rows
+    without any key (padding outside a sliding window) into NaN.
+    """
+    if getattr(model, "_supports_sdpa", False):
+        return "sdpa"
+    return NAME if own == "eager" and architecture.attention is None else own
+
+
 def _attend(
     module: nn.Module,
     query: Float[Tensor, "batch head query dim"],
@@ -69,7 +78,7 @@ def _attend(
     value: Float[Tensor, "batch group key dim"],
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    **unused: Any,
+    **options: Any,
 ) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"]]:
     """Compute plain attention; grouped keys and values (Llama, Qwen2) are repeated for their heads."""
     tap = _tap.get()
@@ -77,6 +86,9 @@ def _attend(
     if repeats > 1:
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
     scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    softcap = options.get("softcap")  # of Gemma 2
+    if softcap is not None:
+        scores = (scores / softcap).tanh() * softcap
     possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
     hidden = None if tap is None or tap.hidden is None else tap.hidden[:, None, None, :]
     if possible is None and hidden is None:

@@ -1,11 +1,11 @@
-"""Ending work in other threads: each pass of a model first checks whether its work was cancelled."""
+"""Ending and watching work in other threads: each pass of a model first calls whoever watches the work."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-_cancelled: ContextVar[Event | None] = ContextVar("whichtoken_cancelled", default=None)
+_watchers: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("whichtoken_watchers", default=())
 
 
 class Cancelled(Exception):
@@ -13,16 +13,27 @@ class Cancelled(Exception):
 
 
 @contextmanager
-def cancelled_by(event: Event) -> Iterator[None]:
-    """Let passes in this block end as soon as the event is set."""
-    token = _cancelled.set(event)
+def watched_by(watcher: Callable[[], None]) -> Iterator[None]:
+    """Call the watcher before each pass of this block, also in the threads that it starts; it may raise Cancelled."""
+    token = _watchers.set((*_watchers.get(), watcher))
     try:
         yield
     finally:
-        _cancelled.reset(token)
+        _watchers.reset(token)
+
+
+@contextmanager
+def cancelled_by(event: Event) -> Iterator[None]:
+    """Let passes in this block end as soon as the event is set."""
+
+    def check() -> None:
+        if event.is_set():
+            raise Cancelled
+
+    with watched_by(check):
+        yield
 
 
 def check_cancelled() -> None:
-    event = _cancelled.get()
-    if event is not None and event.is_set():
-        raise Cancelled
+    for watcher in _watchers.get():
+        watcher()

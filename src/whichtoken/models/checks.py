@@ -94,3 +94,20 @@ def check_eval(model: nn.Module) -> None:
     if training is not None:
         problem = f"the model is in training mode (module {training}), so its output is random"
         raise UsageError(f"{problem}; call model.eval()")
+
+
+def check_tokenizer(model: Any, tokenizer: Any, positions_after_padding: bool) -> None:
+    if not getattr(tokenizer, "is_fast", False):
+        name = type(tokenizer).__name__
+        raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
+    check_vocabulary(tokenizer)
+    if positions_after_padding and model.config.pad_token_id is None:
+        raise UnsupportedModel(f"{type(model).__name__} counts positions from config.pad_token_id, which is None")
+
+
+def describe_encoder(title: str, model: Any) -> str:
+    """Say why an encoder that predicts tokens is not supported."""
+    return (
+        f"{title} is a language model ({type(model).__name__}) of an encoder; supported are decoders, such as gpt2 "
+        "and llama"
+    )

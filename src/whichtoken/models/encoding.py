@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -44,25 +44,33 @@ class Batch:
     special: Bool[Tensor, "batch token"]
     pixels: Float[Tensor, "batch channel row column"] | None = None
     grid: tuple[int, int] | None = None  # rows and columns of patches, the last tokens of an image
+    # For language models: where each token of the answer, the last tokens of a row, is predicted. Answers of other rows
+    # may be longer; the places beyond a row's own answer are any.
+    read: Int[Tensor, "batch place"] | None = None
+    tail: Int[Tensor, " batch"] | None = None  # the number of tokens of each row's answer
 
     def between(self, first: int, end: int) -> "Batch":
         """Return the rows from `first` up to, but not including, `end`."""
         if (first, end) == (0, len(self.ids)):
             return self
         ids, mask, types, special = (x[first:end] for x in (self.ids, self.mask, self.types, self.special))
-        return Batch(ids, mask, types, special, None if self.pixels is None else self.pixels[first:end], self.grid)
+        pixels, read, tail = (None if x is None else x[first:end] for x in (self.pixels, self.read, self.tail))
+        return Batch(ids, mask, types, special, pixels, self.grid, read, tail)
 
     def repeat(self, n: int) -> "Batch":
         """Repeat all rows n times, one batch after another."""
         ids, mask, types, special = (x.repeat(n, 1) for x in (self.ids, self.mask, self.types, self.special))
         pixels = None if self.pixels is None else self.pixels.repeat(n, 1, 1, 1)
-        return Batch(ids, mask, types, special, pixels, self.grid)
+        read, tail = (None if x is None else x.repeat(n, *[1] * (x.dim() - 1)) for x in (self.read, self.tail))
+        return Batch(ids, mask, types, special, pixels, self.grid, read, tail)
 
     def repeat_row(self, row: int, tokens: Int[Tensor, "n token"]) -> "Batch":
         """Repeat one row, each time with these of its tokens. Images stay whole: a hook removes their patches."""
         ids, mask, types, special = (x[row][tokens] for x in (self.ids, self.mask, self.types, self.special))
         pixels = None if self.pixels is None else self.pixels[row : row + 1].expand(len(tokens), -1, -1, -1)
-        return Batch(ids, mask, types, special, pixels)
+        tail = None if self.tail is None else self.tail[row].expand(len(tokens))
+        read = None if tail is None else places_before([tokens.shape[1]] * len(tokens), tail.tolist(), ids.device)
+        return Batch(ids, mask, types, special, pixels, None, read, tail)
 
 
 def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first: int = 0) -> list[Document]:
@@ -100,7 +108,29 @@ def _copy_tokenizer(tokenizer: Any) -> Any:
     return private
 
 
-def _make_document(number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit", unknown_id: int | None) -> Document:
+def tokenize_prompt(tokenizer: Any, text: str, is_rendered: bool, number: int) -> Document:
+    """Tokenize a prompt without truncation. `is_rendered`: by a chat template, which adds the special tokens itself.
+
+    Special tokens that the tokenizer adds at the end are left out, because the answer continues the prompt.
+    """
+    private = _copy_tokenizer(tokenizer)
+    kept = {"truncation": False, "padding": False, "verbose": False, "add_special_tokens": not is_rendered}
+    document = _make_document(
+        number, (text,), private([text], **kept).encodings[0], _read_whole, tokenizer.unk_token_id
+    )
+    length = 1 + max(i for i, sequence in enumerate(document.sequences) if sequence is not None)
+    names = ("tokens", "ids", "types", "spans", "sequences", "word_ids", "unknown")
+    cut = {name: getattr(document, name)[:length] for name in names}
+    return replace(document, windows=(tuple(range(length)),), n_cut=0, **cut)
+
+
+def _read_whole(number: int, sequences: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
+    return (tuple(range(len(sequences))),)
+
+
+def _make_document(
+    number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit | Callable[..., Any]", unknown_id: int | None
+) -> Document:
     sequences = tuple(encoding.sequence_ids)
     for sequence in range(len(texts)):
         if sequence not in sequences:
@@ -187,6 +217,7 @@ def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device, dtype: torc
         return torch.tensor([[*v, *[filler] * (longest - len(v))] for v in values], device=device)
 
     images = [row.image for row in rows if row.image is not None]
+    tails = [row.tail for row in rows]
     return Batch(
         ids=pad((row.ids for row in rows), pad_id),
         mask=pad(([1] * len(row) for row in rows), 0).bool(),
@@ -194,7 +225,16 @@ def pad_rows(rows: Sequence[Row], pad_id: int, device: torch.device, dtype: torc
         special=pad((row.special for row in rows), 0).bool(),
         pixels=torch.stack([image.pixels for image in images]).to(device, dtype) if images else None,
         grid=images[0].grid if images else None,
+        read=places_before([len(row) for row in rows], tails, device) if any(tails) else None,
+        tail=torch.tensor(tails, device=device) if any(tails) else None,
     )
+
+
+def places_before(lengths: Sequence[int], tails: Sequence[int], device: torch.device) -> Int[Tensor, "batch place"]:
+    """Return the positions before the last tokens of each row, as many as the longest answer has tokens."""
+    first = torch.tensor([length - tail - 1 for length, tail in zip(lengths, tails, strict=True)], device=device)
+    places = first[:, None] + torch.arange(max(tails), device=device)
+    return places.clamp(max=max(lengths) - 1)
 
 
 def extract_row(batch: Batch, row: int) -> Row:
@@ -202,7 +242,7 @@ def extract_row(batch: Batch, row: int) -> Row:
     real = batch.mask[row]
     ids, types, special = (values[row][real].tolist() for values in (batch.ids, batch.types, batch.special))
     image = None if batch.pixels is None or batch.grid is None else Image(batch.pixels[row], batch.grid)
-    return Row(tuple(ids), tuple(types), tuple(special), image)
+    return Row(tuple(ids), tuple(types), tuple(special), image, 0 if batch.tail is None else int(batch.tail[row]))
 
 
 def batches(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[list[int]]:

@@ -6,6 +6,7 @@ frame is read.
 """
 
 import base64
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ from whichtoken.models.subject import Subject
 
 Array = np.ndarray[Any, Any]
 
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # that may come from strangers
 MODES = {1: "L", 3: "RGB"}  # pillow's modes by the number of channels
 PREPARED = "channel x row x column, as the image processor returns it"
 SHAPES = "row x column, or row x column x 1, 3 or 4 channels"
@@ -117,6 +119,19 @@ def _read_file(path: Path, source: str, mode: str) -> Any:
         raise BadInput(problem, place=source) from error
     except Exception as error:  # decoders raise what they like
         raise BadInput(f"cannot be read as an image: {error}", place=source) from error
+
+
+def open_image(data: bytes) -> Any:
+    """Open the bytes of an image file of a usual format. Only its head is read, so that its size can be checked."""
+    check_pillow()
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return Image.open(BytesIO(data), formats=FORMATS)
+    except Exception as error:  # decoders raise what they like
+        raise BadInput(f"cannot be read as an image ({', '.join(FORMATS)})", place="the image") from error
 
 
 def black(processor: Any, channels: int) -> Float[Tensor, " channel"]:

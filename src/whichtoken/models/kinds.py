@@ -12,8 +12,6 @@ EMBEDDING = "an embedding model ({}) without a classification head"
 # What a model is, by the end of its class name. A kind that becomes supported gets a row in HEADS and loses this one.
 OTHER_KINDS: Mapping[str, str] = {
     "EncoderModel": EMBEDDING,
-    "ForCausalLM": "a language model ({})",
-    "LMHeadModel": "a language model ({})",
     "ForMaskedLM": "a masked language model ({})",
     "ForMaskedImageModeling": "a model of masked images ({})",
     "ForPreTraining": "a model with the heads of its pre-training ({})",

@@ -1,7 +1,7 @@
 """Logit cache: what objectives read from the logits of a sequence; each sequence is evaluated once."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.rows import Row, Rows
 from whichtoken.errors import NotFinite
 from whichtoken.models.subject import Subject
+
+LOGITS_PER_BATCH = 2**25  # 128 MB in float32
 
 
 @dataclass
@@ -67,12 +69,18 @@ class LogitCache:
                 keys[-1].append(key := (row.key, objective.cache_key(place)))
                 if key not in self._known:
                     image = None if row.image is None else tuple(row.image.pixels.shape)
-                    new.setdefault(key, _NewRow(number, place, len(row), image))
+                    new.setdefault(key, _NewRow(number, place, len(row), image, row.tail))
         self.tally.evaluated += len(new)
         for same_size in _group_by_size(new):
-            for group in self.subject.batches([new[key].length for key in same_size]):
+            fits = self._fits(max(new[key].tail for key in same_size))
+            for group in self.subject.batches([new[key].length for key in same_size], fits):
                 self._evaluate([same_size[i] for i in group], new, requests)
         return keys
+
+    def _fits(self, tail: int) -> Callable[[int, int], bool]:
+        """Return whether a batch may have some size; the logits of a whole vocabulary limit it, too."""
+        words = tail * self.subject.n_logits
+        return lambda rows, longest: self.subject.fits(rows, longest) and rows * words <= LOGITS_PER_BATCH
 
     def _evaluate(
         self, keys: Sequence[Hashable], new: "Mapping[Hashable, _NewRow]", requests: Sequence[tuple[Rows, Objective]]
@@ -88,18 +96,25 @@ class LogitCache:
             self._known.update((keys[i], of_row) for i, of_row in zip(members, read, strict=True))
 
     def _row(self, rows: Rows, place: int) -> Row:
+        """Return a row; if nothing precedes its answer, or it is empty, with a first token that a model can read."""
         row = rows[place]
-        return row if len(row) else self.subject.empty_row
+        if len(row) > row.tail:
+            return row
+        start = self.subject.empty_row
+        ids, types, special = (getattr(start, name) + getattr(row, name) for name in ("ids", "types", "special"))
+        return replace(row, ids=ids, types=types, special=special)
 
 
 @dataclass(frozen=True)
 class _NewRow:
-    """A row that is not known: of which request, at which place, how long, and the size of its image, if it has one."""
+    """A row that is not known: of which request, at which place, how long, the size of its image, if it has
+    one, and how many tokens its answer has."""
 
     request: int
     place: int
     length: int
     image: tuple[int, ...] | None
+    tail: int
 
 
 def _group_by_size(new: Mapping[Hashable, _NewRow]) -> list[list[Hashable]]:

@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,29 +13,42 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from whichtoken.core.rows import Image, Row
+from whichtoken.core.rows import Image, Row, pair_sides
 from whichtoken.data.examples import check_texts
-from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
+from whichtoken.errors import BadInput, BadSetting, UnsupportedModel
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
-from whichtoken.models.attention import use_attention
+from whichtoken.models.attention import fastest_attention, use_attention
 from whichtoken.models.cancelling import check_cancelled
 from whichtoken.models.checks import (
     check_batch_size,
     check_eval,
     check_fit,
+    check_tokenizer,
     check_values,
-    check_vocabulary,
     count_embeddings,
+    describe_encoder,
     unwrap,
 )
-from whichtoken.models.encoding import Batch, Document, Fit, LongTexts, batches, even_batches, pad_rows, tokenize
+from whichtoken.models.encoding import (
+    Batch,
+    Document,
+    Fit,
+    LongTexts,
+    batches,
+    even_batches,
+    pad_rows,
+    tokenize,
+    tokenize_prompt,
+)
 from whichtoken.models.fingerprint import fingerprint
+from whichtoken.models.generating import read_places
 from whichtoken.models.kinds import check_kind
 from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
+from whichtoken.models.readouts import weigh_positions
 from whichtoken.models.twin import make_twin
 from whichtoken.models.unpadded import NAME as UNPADDED
 from whichtoken.models.unpadded import can_skip_padding, skip_padding
@@ -74,11 +87,15 @@ class Subject:
         check_eval(self.model)
         if self.origin is not None:
             return  # the other checks were made for the original subject
+        if self.head.generates and not self.architecture.causal:
+            raise UnsupportedModel(describe_encoder(self.title, self.model))
         check_batch_size(self.batch_size)
         check_values(self.model)
         self._check_reading()
         if self.architecture.reads == "tokens":
-            self._check_tokenizer()
+            check_tokenizer(self.model, self.tokenizer, self.architecture.positions_after_padding)
+            if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
+                raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
         if self.references is not None:
             self.check_library(self.references)
         if self.heads is not None:
@@ -102,18 +119,6 @@ class Subject:
                 self.reading,
                 f"None: only a single output can be read in two ways, and {self.title} has another head",
             )
-
-    def _check_tokenizer(self) -> None:
-        if not getattr(self.tokenizer, "is_fast", False):
-            name = type(self.tokenizer).__name__
-            raise UsageError(f"{name} is not a fast tokenizer; character offsets need one: use AutoTokenizer")
-        check_vocabulary(self.tokenizer)
-        if self.architecture.positions_after_padding and self.model.config.pad_token_id is None:
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} counts positions from config.pad_token_id, which is None"
-            )
-        if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
-            raise BadSetting("max_tokens", self.max_tokens, f"1 to {self._model_limit}, the model's own limit")
 
     def with_references(self, library: ReferenceLibrary | str | Path) -> "Subject":
         """Return this subject with a reference library, given as such or as its folder."""
@@ -179,6 +184,17 @@ class Subject:
     @property
     def labels(self) -> tuple[str, ...]:
         return self.head.labels(self.model.config)
+
+    @property
+    def n_logits(self) -> int:
+        """How many logits the model returns at a position: the size of the vocabulary, or the number of labels."""
+        return int(self.model.config.vocab_size) if self.head.generates else len(self.labels)
+
+    def encode_prompt(self, text: str, is_rendered: bool, number: int) -> Document:
+        """Tokenize a prompt, or (`is_rendered`) messages that a chat template has turned into a text."""
+        document = tokenize_prompt(self.tokenizer, text, is_rendered, number)
+        check_fit(self.model, self.tokenizer, [document], number)
+        return document
 
     def with_twin(self) -> "Subject":
         """Return this subject on a twin of the model, which passes may modify; a twin is returned as it is."""
@@ -274,11 +290,11 @@ class Subject:
     @property
     def image_size(self) -> tuple[int, int]:
         """The number of rows and columns of pixels."""
-        return _pair(self.model.config.image_size)
+        return pair_sides(self.model.config.image_size)
 
     @property
     def patch_size(self) -> tuple[int, int]:
-        return _pair(self.model.config.patch_size)
+        return pair_sides(self.model.config.patch_size)
 
     @property
     def prefix(self) -> Float[Tensor, "1 token dim"]:
@@ -288,26 +304,13 @@ class Subject:
 
     def readout(self, batch: Batch) -> Float[Tensor, "batch token"]:
         """Return the weights of the positions that a pooling head reads."""
-        dtype = self.model.dtype
-        if self.readout_kind is Readout.MEAN:
-            return batch.mask.to(dtype) / batch.mask.sum(-1, keepdim=True)
-        if self.readout_kind is Readout.FIRST_TWO:
-            return nn.functional.pad(torch.full_like(batch.ids[:, :2], 0.5, dtype=dtype), (0, batch.ids.shape[1] - 2))
-        position = torch.zeros(len(batch.ids), dtype=torch.long, device=self.device)
-        if self.readout_kind is Readout.LAST:
-            pad = self._pad_id
-            real = batch.mask if pad is None else batch.ids != pad  # by id, as the models do
-            position = (torch.arange(batch.ids.shape[1], device=self.device) * real).argmax(-1)
-        one_hot = nn.functional.one_hot(position, batch.ids.shape[1]).to(dtype)
-        if self.readout_kind is Readout.FIRST_AND_PATCHES:
-            patches = (~batch.special).to(dtype)
-            return (one_hot + patches / patches.sum(-1, keepdim=True)) / 2
-        return one_hot
+        return weigh_positions(self.readout_kind, batch, self._pad_id).to(self.model.dtype)
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch *label"]:
         """Return the logits, batch first; whether gradients are computed is up to the caller."""
         check_cancelled()
-        output = self.model(**self._inputs(batch), return_dict=True)
+        with nullcontext() if batch.read is None else read_places(self.model, batch.read):
+            output = self.model(**self._inputs(batch), return_dict=True)
         return self.head.read(self.model, output, batch.mask)
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
@@ -322,11 +325,11 @@ class Subject:
         """Return whether a batch without gradients may be this large."""
         return rows * longest <= TOKENS_PER_BATCH and self.fits_rows(rows)
 
-    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield indices of rows of these lengths in groups that are evaluated fastest."""
+    def batches(self, lengths: Sequence[int], fits: Callable[[int, int], bool] | None = None) -> Iterator[list[int]]:
+        """Yield indices of rows of these lengths in groups that are evaluated fastest. `fits`: a narrower limit."""
         if not self.with_twin().skips_padding:
-            return batches(lengths, self.fits)
-        return even_batches(lengths, TOKENS_AT_ONCE, self.fits)
+            return batches(lengths, fits or self.fits)
+        return even_batches(lengths, TOKENS_AT_ONCE, fits or self.fits)
 
     @cached_property
     def skips_padding(self) -> bool:
@@ -338,8 +341,7 @@ class Subject:
     ) -> Float[Tensor, "batch *label"]:
         """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
         twin = self.with_twin()
-        fused = "sdpa" if getattr(twin.model, "_supports_sdpa", False) else twin.own_attention
-        use_attention(twin.model, UNPADDED if twin.skips_padding else fused)
+        twin.use_fast_attention(UNPADDED if twin.skips_padding else None)
 
         def run(rows: Sequence[int]) -> list[Tensor]:
             part = batch.between(rows[0], rows[-1] + 1)
@@ -354,6 +356,10 @@ class Subject:
 
         parts = halve_if_needed(run, range(len(batch.ids)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def use_fast_attention(self, chosen: str | None = None) -> None:
+        """Change the attention of a twin to the chosen one, or the fastest that gives logits without gradients."""
+        use_attention(self.model, chosen or fastest_attention(self.model, self.architecture, self.own_attention))
 
     @property
     def own_attention(self) -> str:
@@ -390,9 +396,3 @@ class Subject:
     @cached_property
     def _takes_cache(self) -> bool:
         return "use_cache" in inspect.signature(self.model.forward).parameters
-
-
-def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    """Return rows and columns; a configuration holds one number if they are equal."""
-    rows, columns = (size, size) if isinstance(size, int) else size
-    return rows, columns

@@ -89,10 +89,11 @@ def _take_results(waiting: dict[Future[_Result], int]) -> Iterator[tuple[int, _R
 
 
 def _raise_first_error(waiting: dict[Future[_Result], int]) -> None:
-    for future in sorted(waiting, key=waiting.__getitem__):
-        error = None if future.cancelled() else future.exception()
-        if error is not None and not isinstance(error, Cancelled):
-            raise error
+    """Raise the first error; Cancelled only if nothing else ended the work, so that the caller's own work ends, too."""
+    failed = [future for future in sorted(waiting, key=waiting.__getitem__) if not future.cancelled()]
+    errors = [error for future in failed if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, Cancelled)):
+        raise error
 
 
 def _use_one_thread(ready: Barrier) -> None:

@@ -77,14 +77,13 @@ def facts_of(summary: CorpusSummary) -> list[tuple[str, str]]:
 
 def tables_of(summary: CorpusSummary) -> list[ShownTable]:
     """Return all tables, in the order in which they are read."""
-    share = "share: mean of the word's score, divided by the largest in its text; with its 95 % interval"
+    share = "The share is the word's score divided by the largest score in its text, averaged over its texts"
     tables = []
     for label in summary.supports:
         name = visible(label)
         tables.append(_effects(f"Words that support {name}", share, summary.supports[label]))
-        tables.append(
-            _effects(f"Words that oppose {name}", "they lower it where it is explained", summary.opposes[label])
-        )
+        lower = f"These words lower the model's output for {name}. {share}"
+        tables.append(_effects(f"Words that oppose {name}", lower, summary.opposes[label]))
     tables.append(_shortcuts(summary.shortcuts))
     if summary.error_rate is not None:
         tables.append(_mistakes(summary.mistakes, summary.error_rate))
@@ -105,20 +104,24 @@ def _with_bars(table: ShownTable, effects: Sequence[WordEffect]) -> ShownTable:
 
 def _shortcuts(candidates: Sequence[ShortcutCandidate]) -> ShownTable:
     note = (
-        "much influence, little meaning: if such a word should not decide, remove it from some texts and look whether "
-        "the prediction changes; of its texts: how many are explained for this label"
+        "These words have much influence but little meaning. If such a word should not matter, remove it from some "
+        "texts and see whether the prediction changes. The last column: of the texts with this word, how many are "
+        "explained for this label"
     )
     rows = [
         (visible(of.word), visible(of.label), ", ".join(c.kinds), *_share(of), f"{of.n_texts:,}", _percent(of.purity))
         for c in candidates
         for of in (c.effect,)
     ]
-    head = ("word", "label", "why", "share", "95 % interval", "texts", "of its texts")
+    head = ("word", "label", "why", "share", "95 % interval", "texts", "for this label")
     return _with_bars(ShownTable("Candidate shortcuts", note, head, tuple(rows)), [c.effect for c in candidates])
 
 
 def _mistakes(words: Sequence[DecidingWord], rate: float) -> ShownTable:
-    note = f"more often the strongest support of wrong predictions; of all predictions, {_percent(rate)} are wrong"
+    note = (
+        "Where one of these words supports the prediction most, the prediction is wrong more often than usual. Of all "
+        f"predictions, {_percent(rate)} are wrong"
+    )
     rows = [
         (visible(w.word), visible(w.predicted), f"{w.n_wrong:,} of {w.n_texts:,}", _percent(w.rate), between)
         for w in words
@@ -130,7 +133,7 @@ def _mistakes(words: Sequence[DecidingWord], rate: float) -> ShownTable:
 
 
 def _drift(drift: CorpusDrift) -> list[ShownTable]:
-    before = f"before: {visible(drift.before)}, {drift.n_before:,} texts"
+    before = f"Before: {visible(drift.before)}, {drift.n_before:,} texts"
     labels = [(visible(label), _percent(was), _percent(now)) for label, was, now in drift.labels]
     effects = [
         (*_change(c), f"{c.before:+.2f}", f"{c.after:+.2f}", f"{c.low:+.2f} to {c.high:+.2f}") for c in drift.effects
@@ -143,8 +146,13 @@ def _drift(drift: CorpusDrift) -> list[ShownTable]:
     note = "among many words, some differ by chance"
     return [
         ShownTable("Labels, before and now", before, ("label", "before", "now"), tuple(labels)),
-        ShownTable("Words whose effect has changed", f"mean shares; {note}", head, tuple(effects)),
-        ShownTable("Words whose frequency has changed", f"texts of the label that have it; {note}", head, tuple(often)),
+        ShownTable("Words whose effect has changed", f"Mean shares; {note}", head, tuple(effects)),
+        ShownTable(
+            "Words whose frequency has changed",
+            f"Percentage of the label's texts that contain the word; {note}",
+            head,
+            tuple(often),
+        ),
     ]
 
 

@@ -1,6 +1,7 @@
 """Matplotlib figures: heat maps of methods and layers, and head masks. Matplotlib is optional."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,30 +9,32 @@ from whichtoken.errors import UsageError, name_type
 from whichtoken.heads.mask import HeadMask
 from whichtoken.records import Attribution
 from whichtoken.render import head_kinds
+from whichtoken.render.answers import with_sources
 from whichtoken.render.canvas import deliver, empty_figure, rgb_of
-from whichtoken.render.heat_maps import heat_map
+from whichtoken.render.groups import Results, group_results
+from whichtoken.render.heat_maps import heat_map, strongest_columns
 from whichtoken.render.image_figures import overlays_figure
 from whichtoken.render.palette import ink_on
-from whichtoken.render.rows import (
-    Level,
-    Look,
-    Results,
-    effects_of,
-    group_results,
-    layer_map,
-    panels,
-)
+from whichtoken.render.rows import Level, Look, effects_of, layer_map, panels
 from whichtoken.render.titles import name_of
+from whichtoken.targets import SourceLevel
 
 
 def plot(results: Results, path: str | Path, look: Look) -> Path:
     """Draw one method by layer if it has layers, else all methods."""
+    return Path(deliver(lambda: draw(results, look), path))
+
+
+def draw(results: Results, look: Look) -> Any:
+    """Return the figure of one method by layer if it has layers, else of all methods."""
     groups = group_results(results)
     if len(groups) == 1 and len(groups[0]) == 1:
         (attribution,) = groups[0].values()
         if attribution.layers:
-            return Path(layers(attribution, path, level=look.level))
-    return Path(deliver(lambda: _panel_figure(results, look), path))
+            return _layers_figure(attribution, look.level)
+        if attribution.generated is not None and look.row is None:
+            return _answer_figure(attribution, None, look.level)
+    return _panel_figure(results, look)
 
 
 def methods(
@@ -52,7 +55,29 @@ def _panel_figure(results: Results, look: Look) -> Any:
         raise UsageError(f"a figure shows one text, but these results have {len(drawn)}; choose one: results[0]")
     (panel,) = drawn
     rows = [*panel.rows, *panel.differences]
-    return heat_map(rows, [name_of(panel), *panel.trust, *panel.notes], effects_of({panel.reading}))
+    rows, left_out = strongest_columns(rows) if panel.measure else (rows, "")
+    title = [name_of(panel), *panel.trust, *panel.notes, *filter(None, [left_out])]
+    return heat_map(rows, title, effects_of({panel.reading}))
+
+
+def answer(attribution: Attribution, path: str | Path | None = None, *, sources: SourceLevel | None = None) -> Any:
+    """Draw the answer of a language model: one row for each part of it that was explained, one column for each part of
+    the prompt. `sources`: "token", "word", "sentence" or "document"; the default is as in `explain`.
+
+    Of a long prompt, the strongest columns are drawn. Return the path if given, else the matplotlib figure.
+    """
+    return deliver(lambda: _answer_figure(attribution, sources, "word"), path)
+
+
+def _answer_figure(attribution: Attribution, sources: SourceLevel | None, level: Level) -> Any:
+    if not isinstance(attribution, Attribution):
+        raise UsageError(f"answer draws one attribution, such as results[0]['attn-lrp'], not {name_type(attribution)}")
+    record = with_sources(attribution, sources)
+    (panel,) = panels(record, Look(level))
+    parts = [replace(part.rows[0], name=part.text, remark=part.chance) for part in panel.parts]
+    rows, left_out = strongest_columns(parts or panel.rows)
+    title = [name_of(panel), f"{panel.rows[0].name}; probabilities of the parts beside them" * bool(parts)]
+    return heat_map(rows, [*filter(None, [*title, left_out]), *panel.trust, *panel.notes], effects_of({panel.reading}))
 
 
 def layers(attribution: Attribution, path: str | Path | None = None, *, level: Level = "word") -> Any:

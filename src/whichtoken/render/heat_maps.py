@@ -1,7 +1,7 @@
 """Heat maps of words, one row per method or layer; the words of a long text are wrapped over several strips."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +32,7 @@ NARROWEST = 0.38  # of a cell: room for a number
 PADDING = 0.13  # on both sides of a word together
 WIDEST_NAME = 2.6
 SHOWN = 0.25  # smaller shares get no number
+MOST_COLUMNS = 60  # parts of a long prompt
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,18 @@ def heat_map(rows: Sequence[ScoreRow], title: Sequence[str], effects: Effects, l
             axes.axhline(len(rows) - 1, color="black", linewidth=1)
     add_legend(figure, left, height - MARGIN - legend_height, effects, marks)
     return figure
+
+
+def strongest_columns(rows: Sequence[ScoreRow]) -> tuple[list[ScoreRow], str]:
+    """Return rows of at most `MOST_COLUMNS` parts of a prompt, by their strongest share, and what was left out."""
+    single = [place for place, cell in enumerate(rows[0].cells) if not cell.repeated]
+    best = sorted(single, key=lambda place: -max(abs(row.cells[place].share) for row in rows))[:MOST_COLUMNS]
+    kept = [
+        replace(row, cells=tuple(replace(cell, text=cell.called) for cell in (row.cells[i] for i in sorted(best))))
+        for row in rows
+    ]
+    left_out = f"the {len(best)} strongest of {len(single)} parts of the prompt" if len(best) < len(single) else ""
+    return kept, left_out
 
 
 def marks_of(rows: Sequence[ScoreRow]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Results as HTML: a fragment for notebooks, or one self-contained page without scripts or external resources.
+"""Results as HTML: a fragment for notebooks, or one self-contained page without external resources.
 
 Texts, labels and tokens are escaped by jinja2; the content security policy allows the page's own style sheet, by hash,
-embedded images, and no scripts.
+embedded images, and no scripts; on pages of answers that were explained by their parts, one script, by hash.
 """
 
 import base64
@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.atomic_write import write_whole
-from whichtoken.render.numbers import format_value
-from whichtoken.render.palette import step_of
+from whichtoken.render.groups import Results
+from whichtoken.render.numbers import format_share, format_value
+from whichtoken.render.palette import STEPS, step_of
 from whichtoken.render.pictures import overlay_png, plain_png
-from whichtoken.render.rows import Level, Look, Results, effects_of, panels, uncertain_legend, visible
+from whichtoken.render.rows import Level, Look, Panel, ScoreRow, effects_of, panels, uncertain_legend, visible
 from whichtoken.render.theme import page_colours, shade_rules
 from whichtoken.render.titles import about_of, title_of
 
@@ -45,9 +46,9 @@ def page(results: Results, look: Look) -> str:
     return _render("page.html", results, look, style_sheet() + read_template("page.css"))
 
 
-def fragment(results: Results) -> str:
-    """Return HTML for a notebook cell."""
-    return _render("fragment.html", results, Look(), style_sheet())
+def fragment(results: Results, row: str | None = None) -> str:
+    """Return HTML for a notebook cell. `row`: of answers, the part to show."""
+    return _render("fragment.html", results, Look(row=row), style_sheet())
 
 
 def _render(template: str, results: Results, look: Look, style: str) -> str:
@@ -57,9 +58,37 @@ def _render(template: str, results: Results, look: Look, style: str) -> str:
     # Patches of images have no marks.
     marked = (cell for panel in shown if panel.picture is None for row in panel.rows for cell in row.cells)
     uncertain = uncertain_legend(marked)
-    return str(
-        chosen.render(panels=shown, title=title_of(shown), effects=effects, uncertain=uncertain, look=look, style=style)
-    )
+    script = read_template("answer.js") if template == "page.html" and any(panel.parts for panel in shown) else ""
+    about = {"title": title_of(shown), "effects": effects, "uncertain": uncertain}
+    return str(chosen.render(panels=shown, **about, look=look, style=style, script=script))
+
+
+def part_maps(panel: Panel) -> dict[str, object]:
+    """Return what the script of a page needs to colour the prompt by each part of an answer.
+
+    Shares are thousandths of the strongest score of a map.
+    """
+    return {
+        "steps": STEPS,
+        "methods": len(panel.rows),
+        "names": [cell.hint for cell in panel.rows[0].cells],
+        "parts": [
+            {"text": part.text, "chance": part.chance, "rows": [_part_map(row) for row in part.rows]}
+            for part in panel.parts
+        ],
+    }
+
+
+def _part_map(row: ScoreRow) -> dict[str, object]:
+    best = ", ".join(f"{cell.called} {cell.share:+.2f}" for cell in row.strongest())
+    return {
+        "shares": [round(1000 * cell.share) for cell in row.cells],
+        "strongest": max((abs(cell.score) for cell in row.cells), default=0.0),
+        "uncertain": [place for place, cell in enumerate(row.cells) if cell.uncertain],
+        "top": best or row.nothing,
+        "reach": row.reach,
+        "trust": row.trust,
+    }
 
 
 def class_of(share: float) -> str:
@@ -94,6 +123,8 @@ def environment() -> Any:
     jinja.filters["own_script"] = Markup  # only for whichtoken's own scripts
     jinja.filters["visible"] = visible
     jinja.filters["value"] = format_value
+    jinja.filters["percent"] = format_share
+    jinja.filters["part_maps"] = part_maps
     jinja.filters["hash"] = _hash
     jinja.filters["json_data"] = lambda value: Markup(json_data(value))
     jinja.filters["overlay"] = overlay_png

@@ -1,18 +1,9 @@
 """Results as LaTeX: words in coloured boxes. No torch."""
 
 from whichtoken.errors import UsageError
+from whichtoken.render.groups import Results
 from whichtoken.render.palette import WHITE, Colour, ink, shade, step_of
-from whichtoken.render.rows import (
-    Level,
-    Look,
-    Panel,
-    Results,
-    ScoreCell,
-    ScoreRow,
-    format_output,
-    panels,
-    uncertain_legend,
-)
+from whichtoken.render.rows import Level, Look, Panel, ScoreCell, ScoreRow, format_output, panels, uncertain_legend
 from whichtoken.render.titles import BETWEEN, name_of
 
 _SPECIAL = {
@@ -29,6 +20,7 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "\n": " ",
     '"': r"\textquotedbl{}",
     "-": r"{-}",  # prevents ligatures: -- would become a dash
     "`": r"{`}",

@@ -16,17 +16,16 @@ from typing import Any
 from whichtoken.atomic_write import write_whole
 from whichtoken.errors import UsageError
 from whichtoken.records import Attribution
+from whichtoken.render.groups import Results, group_results
 from whichtoken.render.html import environment, page, read_template
 from whichtoken.render.numbers import format_remaining, format_share
 from whichtoken.render.rows import (
     Level,
     Look,
     Panel,
-    Results,
     ScoreRow,
     effects_of,
     format_output,
-    group_results,
     panels,
     uncertain_legend,
     visible,
@@ -95,10 +94,10 @@ def to_review(
 
 
 def page_for(results: Results, look: Look) -> str:
-    """Return a review page of several texts, and a plain page of one text, of images, or of layers."""
+    """Return a review page of several texts, and a plain page of one text, of images, layers or answers to prompts."""
     texts = by_input(results)
     records = [record for text in texts for group in text.groups for record in group.values()]
-    plain = len(texts) < 2 or any(record.picture is not None or record.layers for record in records)
+    plain = len(texts) < 2 or any(record.picture is not None or record.layers or record.generated for record in records)
     return page(results, look) if plain else review_page(results, look)
 
 

@@ -7,21 +7,34 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from whichtoken.errors import BadSetting, UsageError, name_type
+from whichtoken.errors import BadSetting, UsageError
 from whichtoken.records import Attribution, How, Picture, Reading
 from whichtoken.references.coverage import coverage_note, stored_coverage
+from whichtoken.render.answers import (
+    ShareTable,
+    choose_row,
+    describe_reach,
+    fold_lines,
+    format_chance,
+    name_measure,
+    place_parts,
+    prompt_text,
+    share_tables,
+    source_pieces,
+    with_row,
+)
+from whichtoken.render.groups import Results, group_results
 from whichtoken.render.numbers import format_value
 from whichtoken.render.tokens import BETWEEN_TEXTS, ShownPiece, patch_pieces, token_pieces, word_pieces
 from whichtoken.render.trust import Interval, describe_trust, describe_uncertain
 
 Level = Literal["word", "token"]
+ShownReading = Reading | Literal["answer"]  # that of an answer is a value, of which scores support or oppose the answer
 MINUS = "\N{MINUS SIGN}"
 IMAGES_IN_FIGURE = 24
 
 # These would reorder the surrounding text or break lines.
 _TRAPS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF}
-
-Results = Attribution | Mapping[str, Attribution] | Iterable[Attribution | Mapping[str, Attribution]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,7 @@ class Look:
     numbers: bool = False  # print shares next to the words, with intervals if there are any
     remarks: Mapping[str, str] = field(default_factory=dict)  # by row name
     how: How = "bilinear"  # for images
+    row: str | None = None  # for answers of language models: a text in the part to show; None for the whole answer
 
     def __post_init__(self) -> None:
         if self.level not in ("word", "token"):
@@ -56,6 +70,8 @@ class ScoreCell:
     name: str = ""  # where it stands alone, if not its text: "電 (2 of 3)" for the second token of a character
     token: str = ""  # as the tokenizer writes it, if not as its text
     interval: Interval | None = None  # if the method says how sure it is
+    repeated: bool = False  # a further piece of a part that has a cell already
+    tokens: tuple[int, ...] = ()  # positions in the record's tokens
 
     @property
     def uncertain(self) -> bool:
@@ -86,10 +102,11 @@ class ScoreRow:
     nothing: str = "nothing supports it"  # shown if no cell does
     note: str = ""  # what a reader must know about these scores
     trust: str = ""  # how far they can be trusted, if the method says so
+    reach: str = ""  # how much of the scores lies outside the cells
 
     def strongest(self, count: int = 3) -> tuple[ScoreCell, ...]:
         """Return the cells that support the label, or raise the value, most, strongest first."""
-        ranked = sorted(self.cells, key=lambda cell: -cell.score)
+        ranked = sorted((cell for cell in self.cells if not cell.repeated), key=lambda cell: -cell.score)
         return tuple(cell for cell in ranked if cell.score > 0)[:count]
 
 
@@ -99,6 +116,16 @@ class LayerMap:
 
     name: str
     rows: tuple[ScoreRow, ...]  # the last is the sum
+
+
+@dataclass(frozen=True)
+class AnswerPart:
+    """A sentence or token of a language model's answer, and what each method says about it."""
+
+    before: str  # white space
+    text: str
+    chance: str  # its probability, given all before it
+    rows: tuple[ScoreRow, ...]
 
 
 @dataclass(frozen=True)
@@ -116,6 +143,10 @@ class Panel:
     value: float | None = None  # if the model predicts a value and no probability
     text: str = ""  # the texts, or the file of the image
     source: str = ""  # row, id and gold label, if known
+    measure: str = ""  # what the value of an answer is
+    answer: str = ""  # the whole answer of a language model
+    parts: tuple[AnswerPart, ...] = ()  # of the answer, if there are several
+    shares: tuple[ShareTable, ...] = ()  # of documents and sentences, one for each method
 
     @property
     def head(self) -> str:
@@ -127,8 +158,8 @@ class Panel:
         return format_output(self).replace("%", " %")
 
     @property
-    def reading(self) -> Reading:
-        return "probability" if self.value is None else "value"
+    def reading(self) -> ShownReading:
+        return "probability" if self.value is None else "answer" if self.measure else "value"
 
     @property
     def trust(self) -> tuple[str, ...]:
@@ -138,8 +169,11 @@ class Panel:
 
 
 def format_output(shown: Panel | Attribution) -> str:
-    """Return the probability as a percentage, or the predicted value as a number."""
-    return f"{shown.probability:.1%}" if shown.value is None else format_value(shown.value)
+    """Return the probability as a percentage, or the predicted value as a number; that of an answer is named."""
+    if shown.value is None:
+        return f"{shown.probability:.1%}"
+    measure = shown.measure if isinstance(shown, Panel) else name_measure(shown)
+    return f"{measure} {format_value(shown.value)}".lstrip()
 
 
 @dataclass(frozen=True)
@@ -151,7 +185,9 @@ class Effects:
     what: str = "the label"
 
 
-def effects_of(readings: Set[Reading]) -> Effects:
+def effects_of(readings: Set[ShownReading]) -> Effects:
+    if readings == {"answer"}:
+        return Effects(what="the answer")
     if readings == {"value"}:
         return Effects("lowers", "raises", "the value")
     return Effects("opposes or lowers", "supports or raises", "the label or value") if len(readings) > 1 else Effects()
@@ -162,48 +198,8 @@ def panels(results: Results, look: Look) -> list[Panel]:
     return [_panel(group, look) for group in group_results(results)]
 
 
-def group_results(results: Results) -> list[dict[str, Attribution]]:
-    """Group attributions by input, each by name; consecutive attributions of one input belong together."""
-    if isinstance(results, Attribution):
-        return [{results.name or results.method: results}]
-    if isinstance(results, Mapping):
-        return [dict(results)] if results else []
-    groups: list[dict[str, Attribution]] = []
-    open_group = False
-    for item in results:
-        if isinstance(item, Mapping):
-            groups.append(dict(item))
-            open_group = False
-        elif not isinstance(item, Attribution):
-            raise UsageError(f"{name_type(item)} cannot be shown; expected what explain returns, or some of it")
-        elif open_group and _belongs_to(list(groups[-1].values()), item):
-            groups[-1][_free_name(item, groups[-1])] = item
-        else:
-            groups.append({item.name or item.method: item})
-            open_group = True
-    return [group for group in groups if group]
-
-
-def _belongs_to(group: Sequence[Attribution], item: Attribution) -> bool:
-    """Whether an attribution is of the group's input; a repeated method with equal settings starts a new group."""
-    keys = ("texts", "label", "model", "revision", "source")
-    same = all(getattr(group[0], key) == getattr(item, key) for key in keys)
-    pictures = [group[0].picture, item.picture]
-    images = [None if picture is None else (picture.source, picture.png) for picture in pictures]
-    same = same and images[0] == images[1]
-    return same and all((other.method, other.settings) != (item.method, item.settings) for other in group)
-
-
-def _free_name(item: Attribution, taken: Mapping[str, Attribution]) -> str:
-    name = item.name or item.method
-    if name not in taken:
-        return name
-    settings = taken[name].settings
-    changed = [f"{key}={value}" for key, value in item.settings.items() if settings.get(key) != value]
-    return f"{item.method}({', '.join(changed)})"
-
-
 def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
+    group = {name: choose_row(record, look.row) for name, record in group.items()}
     first = next(iter(group.values()))
     rows = tuple(_row(name, attribution, look) for name, attribution in group.items())
     differences = tuple(difference(rows[0], row) for row in rows[1:]) if look.differences else ()
@@ -220,9 +216,38 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         (*notes_of(first), *dict.fromkeys(row.note for row in rows if row.note)),
         first.picture,
         first.value,
-        visible(first.picture.source if first.picture is not None else BETWEEN_TEXTS.join(first.texts)),
+        visible(first.picture.source if first.picture is not None else input_text(first)),
         describe_source(first),
+        name_measure(first),
+        "" if first.generated is None else visible_lines(first.texts[1].strip()),
+        tuple(answer_parts(group, look) if look.row is None else ()),
+        tuple(share_tables(group) if look.row is None else ()),
     )
+
+
+def answer_parts(group: Mapping[str, Attribution], look: Look) -> list[AnswerPart]:
+    """Return the sentences or tokens of an answer, if it was explained by them."""
+    answers = {name: record.generated for name, record in group.items()}
+    first = next(iter(answers.values()))
+    if first is None or len(first.rows) < 2:
+        return []
+    return [
+        AnswerPart(
+            *map(visible_lines, shown),
+            format_chance(row.log_probability),
+            tuple(
+                _row(name, with_row(group[name], answer.rows[place]), look)
+                for name, answer in answers.items()
+                if answer is not None
+            ),
+        )
+        for place, (row, shown) in enumerate(zip(first.rows, place_parts(first.rows), strict=True))
+    ]
+
+
+def input_text(record: Attribution) -> str:
+    """Return the texts; of a prompt, what is not its chat template."""
+    return BETWEEN_TEXTS.join(record.texts) if record.generated is None else prompt_text(record)
 
 
 def describe_source(attribution: Attribution) -> str:
@@ -241,9 +266,10 @@ def _row(name: str, attribution: Attribution, look: Look) -> ScoreRow:
         look.remarks.get(name, ""),
         picture=attribution.picture,
         fine=() if attribution.picture is None else _fine(attribution.picture.pixels),
-        nothing=f"nothing {'supports' if attribution.value is None else 'raises'} it",
+        nothing=f"nothing {'supports' if attribution.value is None or attribution.generated else 'raises'} it",
         note=coverage_note(stored_coverage(attribution.details)),
         trust=visible(describe_trust(attribution)),
+        reach="" if attribution.generated is None else describe_reach(attribution, attribution.scores),
     )
 
 
@@ -292,10 +318,17 @@ def cells(
 
 
 def _cell(piece: ShownPiece, strongest: float) -> ScoreCell:
-    text, token = visible(piece.text), visible(piece.token)
-    share = piece.score / strongest
+    shown = visible_lines if piece.keeps_lines else visible
+    text, token = shown(piece.text), visible(piece.token)
     return ScoreCell(
-        text, piece.score, share, visible(piece.before), visible(piece.name), "" if token == text else token
+        text,
+        piece.score,
+        piece.score / strongest,
+        shown(piece.before),
+        visible(piece.name),
+        "" if token == text else token,
+        repeated=piece.repeated,
+        tokens=piece.tokens,
     )
 
 
@@ -305,9 +338,11 @@ def uncertain_legend(cells: Iterable[ScoreCell]) -> str:
 
 
 def _pieces(attribution: Attribution, scores: Sequence[float], level: Level) -> list[ShownPiece]:
-    """Return words or tokens; for images, always patches."""
+    """Return words or tokens; for images, always patches; for answers, the parts of the prompt."""
     if attribution.picture is not None:
         return patch_pieces(attribution, scores)
+    if attribution.generated is not None:
+        return source_pieces(attribution, scores, level)
     return word_pieces(attribution, scores) if level == "word" else token_pieces(attribution, scores)
 
 
@@ -346,6 +381,11 @@ def layer_map(name: str, attribution: Attribution, level: Level) -> LayerMap:
 def visible(text: str) -> str:
     """Replace characters that act instead of being displayed: escapes, direction marks, line breaks."""
     return "".join(_visible(character) for character in text)
+
+
+def visible_lines(text: str) -> str:
+    """Replace such characters except line breaks; several empty lines become one."""
+    return "\n".join(visible(line) for line in fold_lines(text).split("\n"))
 
 
 def _visible(character: str) -> str:

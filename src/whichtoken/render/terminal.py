@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING, Literal
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from whichtoken.records import Reading
 from whichtoken.render import bench_table, head_kinds
+from whichtoken.render.answers import ShareTable
+from whichtoken.render.groups import Results
+from whichtoken.render.numbers import format_share
 from whichtoken.render.palette import Colour, ink, ink_on, shade, step_of
 from whichtoken.render.rows import (
     Effects,
     Level,
     Look,
     Panel,
-    Results,
     ScoreCell,
     ScoreRow,
+    ShownReading,
     effects_of,
     format_output,
     panels,
@@ -44,7 +47,7 @@ LONGEST_NAME = 36  # of a method in a benchmark table
 
 def print_each(console: Console, results: Iterable[Results], look: Look) -> None:
     """Print each result as it arrives, then the legend."""
-    tuned, readings, levels = False, set[Reading](), set[float]()
+    tuned, readings, levels = False, set[ShownReading](), set[float]()
     for result in results:
         for panel in panels(result, look):
             console.print(panel_view(panel, _choose_numbers(console, look), look.level), soft_wrap=False)
@@ -57,13 +60,16 @@ def print_each(console: Console, results: Iterable[Results], look: Look) -> None
         console.print(legend_view(console, tuned, effects_of(readings), describe_uncertain(levels)))
 
 
-def show_results(results: Iterable[Results]) -> None:
-    """Print results, or display them in a notebook."""
+def show_results(results: Iterable[Results], row: str | None = None) -> None:
+    """Print results, or display them in a notebook. `row`: of answers, the part to show."""
     console = Console()
     if console.is_jupyter:
-        import_module("IPython.display").display(results)
+        from whichtoken.render.html import fragment
+
+        display = import_module("IPython.display")
+        display.display(results if row is None else display.HTML(fragment(results, row)))
     else:
-        print_each(console, results, Look())
+        print_each(console, results, Look(row=row))
 
 
 def show_table(table: BenchTable) -> None:
@@ -80,11 +86,60 @@ def panel_view(panel: Panel, numbers: Numbers, level: Level) -> RenderableType:
     head = Text.assemble((panel.label, "bold"), f"  {format_output(panel)}", (f"  ({panel.model}){source}", "dim"))
     if panel.picture is not None:
         return image_view(head, panel, numbers)
+    if panel.measure:
+        return answer_view(panel, numbers, level)
     parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, level, side_of)]
     parts += [*map(Text, panel.trust), *(Text(note, style="dim") for note in panel.notes)]
     for layers in panel.layers:
         parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers, level)]
     return Group(*parts)
+
+
+def answer_view(panel: Panel, numbers: Numbers, level: Level) -> RenderableType:
+    """Return a language model's answer, the prompt coloured by each method, and the answer's parts and documents."""
+    about = f"  {format_output(panel)}  ({panel.model}){f'  {panel.source}' if panel.source else ''}"
+    parts: list[RenderableType] = [Text.assemble((panel.answer or panel.label, "bold"), (about, "dim"))]
+    if panel.label.split() != panel.answer.split():
+        parts.append(Text.assemble("explained: ", (panel.label, "bold")))
+    for row in (*panel.rows, *panel.differences):
+        parts += [Text(), Text.assemble(name_of(row), "  ", side_of(row))]
+        parts.append(Padding(words_of(row, numbers, level, before="dim"), (0, 0, 0, 2)))
+        parts += [Text(line, style="dim") for line in (row.reach,) if line]
+    parts += [*map(Text, panel.trust), *(Text(note, style="dim") for note in panel.notes)]
+    if panel.parts:
+        parts += [Text(), _answer_parts_view(panel)]
+    for table in panel.shares:
+        parts += [Text(), _shares_view(table)]
+    return Group(*parts)
+
+
+def _answer_parts_view(panel: Panel) -> Table:
+    """Return a line for each part of the answer: its probability, and the prompt's strongest parts for it."""
+    head = ["part of the answer", "probability", *(row.name for row in panel.parts[0].rows)]
+    lines = [
+        (Text(" ".join(part.text.split())), Text(part.chance, justify="right"), *map(side_of, part.rows))
+        for part in panel.parts
+    ]
+    table = table_view(head, lines)
+    table.columns[0].no_wrap, table.columns[0].max_width = False, 40
+    return table
+
+
+def _shares_view(table: ShareTable) -> RenderableType:
+    """Return the shares of documents and their sentences in the answer and its parts."""
+    several = len(table.columns) > 1
+    head = ["rests on", *(("answer", *map(str, range(1, len(table.columns)))) if several else ("share",))]
+    lines = [
+        (
+            Text(f"{'  ' * line.is_inside}{visible(line.name)}", "bold" if line.is_document else ""),
+            *(Text(format_share(share), justify="right") for share in line.shares),
+        )
+        for line in table.lines
+    ]
+    shown = table_view(head, lines)
+    shown.columns[0].no_wrap = False
+    numbered = [Text(f"{number}: {visible(name)}", "dim") for number, name in enumerate(table.columns[1:], 1)]
+    return Group(Text(f"{visible(table.method)}: which documents and sentences", "dim"), shown, *numbered)
 
 
 def image_view(head: Text, panel: Panel, numbers: Numbers) -> RenderableType:
@@ -151,17 +206,17 @@ def style_of(share: float) -> Style:
     return Style(color=_hex(ink(step)), bgcolor=_hex(shade(step))) if step else Style()
 
 
-def words_of(row: ScoreRow, numbers: Numbers, level: Level) -> Text:
+def words_of(row: ScoreRow, numbers: Numbers, level: Level, before: str = "") -> Text:
     """Return the coloured words, without parsing markup: a text may contain [bold].
 
     Of tokens that touch, every second is underlined, and without colours each has its number, so that one sees where
-    they end.
+    they end. `before`: the style of what stands between them.
     """
     line, underline = Text(), False
     for cell, following in zip_longest(row.cells, row.cells[1:]):
         underline = level == "token" and not cell.before and not underline
         touches = level == "token" and following is not None and not following.before
-        line.append(cell.before)
+        line.append(cell.before, before)
         line.append(cell.text, style_of(cell.share) + Style(underline=underline or None))
         if numbers and (abs(cell.share) >= SHOWN or touches):
             line.append(f"({_number_of(cell, numbers)})", "dim")

@@ -6,6 +6,7 @@ from whichtoken.render.rows import Panel
 
 BETWEEN = " · "
 LONGEST_TEXT = 60  # characters of an input in a title
+LONGEST_LABEL = 100  # an answer of a language model may be long
 NAMED_METHODS = 4
 
 
@@ -17,7 +18,7 @@ def title_of(panels: Sequence[Panel]) -> str:
 
 
 def name_of(panel: Panel) -> str:
-    return BETWEEN.join((f"{panel.label} {panel.output}", about_of(panel)))
+    return BETWEEN.join((f"{shorten(panel.label, LONGEST_LABEL)} {panel.output}", about_of(panel)))
 
 
 def about_of(panel: Panel) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichtoken.records import Attribution
-from whichtoken.words import Span, words_of
+from whichtoken.words import Span, word_groups, words_of
 
 SPACE, BREAK, CONTINUED = "\N{OPEN BOX}", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}", "\N{MIDDLE DOT}"
 SPACE_MARKS = "\N{LOWER ONE EIGHTH BLOCK}\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"  # of SentencePiece, and of GPT-2
@@ -20,19 +20,23 @@ class ShownPiece:
     score: float
     name: str = ""  # what it is called where it stands alone, if not by its text
     token: str = ""  # as the tokenizer writes it
+    tokens: tuple[int, ...] = ()  # positions in the record's tokens
+    repeated: bool = False  # a further piece of a part that was shown before, with its score
+    keeps_lines: bool = False  # line breaks are shown as such
 
 
 def word_pieces(attribution: Attribution, scores: Sequence[float]) -> list[ShownPiece]:
     """Return the words of the texts; special tokens are left out."""
     words = words_of(attribution.texts, attribution.spans, attribution.sequences, attribution.word_ids, scores)
+    groups = word_groups(attribution.texts, attribution.spans, attribution.sequences, attribution.word_ids)
     pieces, end, sequence = [], 0, 0
-    for word in words:
+    for word, tokens in zip(words, groups, strict=True):
         if word.sequence != sequence:
             end, sequence = 0, word.sequence
             before = BETWEEN_TEXTS + attribution.texts[sequence][: word.span[0]]
         else:
             before = attribution.texts[sequence][end : word.span[0]]
-        pieces.append(ShownPiece(before, word.text, word.score))
+        pieces.append(ShownPiece(before, word.text, word.score, tokens=tokens))
         end = word.span[1]
     return pieces
 
@@ -46,11 +50,11 @@ def token_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
     tokens = zip(attribution.tokens, attribution.spans, attribution.sequences, scores, strict=True)
     for place, (token, span, sequence, score) in enumerate(tokens):
         if sequence is None or span is None:
-            pieces.append(ShownPiece(" " if pieces else "", token, score, token=token))
+            pieces.append(ShownPiece(" " if pieces else "", token, score, token=token, tokens=(place,)))
             last = None
             continue
         text, end = attribution.texts[sequence], ends.get(sequence, 0)
-        before, shown, ends[sequence] = _place(text, span, end, token)
+        before, shown, ends[sequence] = place_token(text, span, end, token)
         if pieces and last is None:
             before = before if before[:1].isspace() else f" {before}"
         elif last not in (None, sequence):
@@ -60,12 +64,12 @@ def token_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
             shared.append([])
         if shared:
             shared[-1].append(place)
-        pieces.append(ShownPiece(before, shown, score, name, token))
+        pieces.append(ShownPiece(before, shown, score, name, token, (place,)))
         last = sequence
     return _number_parts(pieces, shared)
 
 
-def _place(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
+def place_token(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
     """Return what stands before a token, what is shown for it, and up to where the text is then shown.
 
     `end`: up to where the text is shown already. Several tokens may have the same span: the bytes of one character, or
@@ -79,9 +83,9 @@ def _place(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
         lead = own[: own.index(visible)]
         return gap + lead, visible, start + len(lead) + len(visible)
     if own and not visible:
-        return gap, _mark_spaces(own), stop
+        return gap, mark_spaces(own), stop
     if gap and gap.isspace() and (is_space or span[0] == span[1]):
-        return "", _mark_spaces(gap), start
+        return "", mark_spaces(gap), start
     if is_space:
         return gap, SPACE, start
     if span[0] < span[1]:
@@ -89,7 +93,7 @@ def _place(text: str, span: Span, end: int, token: str) -> tuple[str, str, int]:
     return gap, token.removeprefix("##").strip(SPACE_MARKS) or CONTINUED, start
 
 
-def _mark_spaces(spaces: str) -> str:
+def mark_spaces(spaces: str) -> str:
     return "".join(BREAK if space in "\r\n" else SPACE for space in spaces)
 
 
@@ -107,4 +111,5 @@ def patch_pieces(attribution: Attribution, scores: Sequence[float]) -> list[Show
     """Return the patches of an image, which are its last tokens."""
     assert attribution.picture is not None, "the record of an image"
     first = len(attribution.tokens) - attribution.picture.rows * attribution.picture.columns
-    return [ShownPiece(" ", t, s) for t, s in zip(attribution.tokens[first:], scores[first:], strict=True)]
+    patches = zip(attribution.tokens[first:], scores[first:], strict=True)
+    return [ShownPiece(" ", t, s, tokens=(place,)) for place, (t, s) in enumerate(patches, first)]

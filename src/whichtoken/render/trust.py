@@ -1,10 +1,12 @@
 """How far scores can be trusted, in words: the one-line statement about a record, and intervals of scores. No torch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from whichtoken.answers import PromptTokens, find_sources
 from whichtoken.records import Attribution
 from whichtoken.render.numbers import format_remaining, format_share
+from whichtoken.targets import SourceLevel
 from whichtoken.trust import Confidence
 from whichtoken.words import sentence_groups, word_groups
 
@@ -13,6 +15,7 @@ ENOUGH = 2  # trials per word, to say that words interact
 MOST_CERTAIN = 0.999  # shown as over 99 %: no statistical model is ever sure
 MOST_NAMED = 4  # words in a statement
 LONGEST_NAME = 40  # characters of a word there
+_UNITS: Mapping[str, SourceLevel] = {name: name for name in ("token", "word", "sentence", "document")}
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def _additivity(record: Attribution, trust: Confidence) -> str:
     low = share < LOW_ADDITIVITY
     amount = "none" if share < 0.005 else f"{'only ' * low}{format_share(share)}"
     where = f"in the worst of {record.n_windows} windows, " * several
-    scale = "the predicted value" if record.reading == "value" else "the log-odds"
+    scale = _name_output(record, "the predicted value") if record.reading == "value" else "the log-odds"
     found = f"{where}the scores predict {amount} of the variation in {scale} when {units} are removed {trials}"
     if not low:
         return found
@@ -95,7 +98,14 @@ def _check(record: Attribution, trust: Confidence) -> str:
     change = "falls" if trust.check.output < record.output else "rises"
     result = f"stays at {after}" if before == after else f"{change} from {before} to {after}"
     named = _list([part.name for part in parts], _units(record))
-    return f"without {named}, the {record.reading} {result}" if named else ""
+    return f"without {named}, {_name_output(record, f'the {record.reading}')} {result}" if named else ""
+
+
+def _name_output(record: Attribution, otherwise: str) -> str:
+    """Return what the output of an answer is called; of other records, `otherwise`."""
+    if record.generated is None:
+        return otherwise
+    return "the difference of the logits" if record.generated.foil else "the log-probability"
 
 
 def _unresolved(record: Attribution, trust: Confidence) -> str:
@@ -121,10 +131,17 @@ class _Part:
 def _units(record: Attribution) -> str:
     if record.picture is not None:
         return "patches"
-    return {"token": "tokens", "sentence": "sentences"}.get(record.settings.get("units", "word"), "words")
+    return {"token": "tokens", "sentence": "sentences", "document": "documents"}.get(
+        record.settings.get("units", "word"), "words"
+    )
 
 
 def _parts(record: Attribution) -> list[_Part]:
+    if record.generated is not None:
+        tokens = PromptTokens(record.texts, record.spans, record.sequences, record.word_ids)
+        level = _UNITS.get(record.settings.get("units", "word"), "word")
+        sources = find_sources(tokens, record.generated.segments, level)
+        return [_Part(_quote(s.label), sum(record.scores[i] for i in s.tokens), s.tokens) for s in sources]
     if record.picture is not None:
         first = len(record.tokens) - record.picture.rows * record.picture.columns
         return [_Part(record.tokens[i], record.scores[i], (i,)) for i in range(first, len(record.tokens))]

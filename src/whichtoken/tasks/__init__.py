@@ -2,6 +2,7 @@
 
 from whichtoken.tasks.answer import QuestionAnswering
 from whichtoken.tasks.classify import Classification
+from whichtoken.tasks.generate import TextGeneration
 from whichtoken.tasks.image import ImageClassification
 from whichtoken.tasks.task import (
     BenchInput,
@@ -18,7 +19,7 @@ from whichtoken.tasks.task import (
 )
 from whichtoken.tasks.tokens import TokenClassification
 
-for _task in (Classification, QuestionAnswering, TokenClassification, ImageClassification):
+for _task in (Classification, QuestionAnswering, TokenClassification, ImageClassification, TextGeneration):
     register(_task)
 
 __all__ = [

@@ -210,7 +210,7 @@ class QuestionAnswering(Task):
         units = texts.units(record, level)
         return [unit for unit in units if set(unit.elements) <= in_context and not fixed & set(unit.elements)]
 
-    def bench_target(self, part: Part) -> Span:
+    def bench_target(self, part: Part, n_tokens: int) -> Span:
         """Return the target of the papers' code, in which each end is predicted independently."""
         return Span(free=True, part=part)
 

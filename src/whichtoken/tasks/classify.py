@@ -151,6 +151,9 @@ class Classification(Task):
     def class_probabilities(self, logits: Tensor) -> Tensor:
         return link_of(self.subject).apply(logits)
 
+    def label_probabilities(self, logits: Tensor) -> list[tuple[str, float]]:
+        return class_label_probabilities(self.subject, logits)
+
     def facts(self) -> list[tuple[str, str]]:
         cut = "longer ones are truncated, or explained in windows (--long window)"
         return [("longest text", f"{self.subject.limit} tokens; {cut}"), *class_facts(self.subject)]
@@ -281,6 +284,13 @@ def _prediction(subject: Subject, logits: Sequence[Tensor]) -> Prediction | None
         return None
     probability, label = link_of(subject).apply(torch.stack(list(logits))).mean(0).max(-1)
     return Prediction(subject.labels[int(label)], float(probability))
+
+
+def class_label_probabilities(subject: Subject, logits: Tensor) -> list[tuple[str, float]]:
+    """Return every label with its probability; none for a model that predicts values."""
+    if reading_of(subject) == "value":
+        return []
+    return list(zip(subject.labels, link_of(subject).apply(logits[None])[0].tolist(), strict=True))
 
 
 def class_facts(subject: Subject) -> list[tuple[str, str]]:

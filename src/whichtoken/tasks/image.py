@@ -24,6 +24,7 @@ from whichtoken.tasks.classify import (
     class_facts,
     class_gold,
     class_gold_name,
+    class_label_probabilities,
     class_objective,
     class_target,
     describe_outputs,
@@ -166,11 +167,12 @@ class ImageClassification(Task):
         places = np.arange(height * width).reshape(height, width)
         rows, columns = record.picture.rows, record.picture.columns
         down, across = height // rows, width // columns
-        scores = record.scores[len(record.scores) - rows * columns :]
-        return [
-            Unit(tuple(places[r * down : (r + 1) * down, c * across : (c + 1) * across].ravel().tolist()), score)
-            for (r, c), score in zip(product(range(rows), range(columns)), scores, strict=True)
+        first = len(record.scores) - rows * columns
+        grid = [
+            tuple(places[r * down : (r + 1) * down, c * across : (c + 1) * across].ravel().tolist())
+            for r, c in product(range(rows), range(columns))
         ]
+        return [Unit(pixels, record.scores[i], (i,)) for i, pixels in enumerate(grid, first)]
 
     def gold(self, example: BenchInput, document: Any, index: int, part: Part) -> Gold | None:
         return class_gold(self.subject, example)
@@ -185,6 +187,9 @@ class ImageClassification(Task):
         """Read a folder of image files, a file with a column `image`, or a list of images."""
         for example in read_images(source, labels, columns):
             yield BenchInput(example.image, example.label, example.where, row=example.row)
+
+    def label_probabilities(self, logits: Tensor) -> list[tuple[str, float]]:
+        return class_label_probabilities(self.subject, logits)
 
     def facts(self) -> list[tuple[str, str]]:
         subject = self.subject

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from whichtoken.data.examples import ImageExample, TextExample
+from whichtoken.data.prompts import Prompt
 from whichtoken.data.squad import Question
 from whichtoken.errors import BadInput, UsageError, WhichTokenError
 from whichtoken.records import Source
@@ -31,7 +32,7 @@ def explain_around_bad(
             if error.index is None or not start <= error.index < start + len(items):
                 raise
             bad = error.index - start
-            if isinstance(items[bad], TextExample | ImageExample | Question):
+            if isinstance(items[bad], TextExample | ImageExample | Question | Prompt):
                 error.place = items[bad].where or error.place
             if on_bad_input is None:
                 raise
@@ -53,6 +54,9 @@ def split_source(task: Task, item: Any, index: int) -> tuple[Any, Source | None]
         source = Source(item.row, item.id, _gold(task, item, index), item.columns)
     elif isinstance(item, ImageExample):
         source = Source(item.row, None, _gold(task, item, index))
+    elif isinstance(item, Prompt):
+        source = Source(item.row, item.id, None, item.columns)
+        return item, None if source == Source() else source
     elif isinstance(item, Question):
         return item.texts, Source(None, item.id, item.answers[0].text if item.answers else None)
     else:
@@ -60,7 +64,7 @@ def split_source(task: Task, item: Any, index: int) -> tuple[Any, Source | None]
     return item.item, None if source == Source() else source
 
 
-def _parse(task: Task, row: Mapping[str, Any], index: int) -> TextExample | ImageExample:
+def _parse(task: Task, row: Mapping[str, Any], index: int) -> TextExample | ImageExample | Prompt:
     try:
         return task.parse_row(row, index)
     except BadInput as error:

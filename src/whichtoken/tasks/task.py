@@ -16,8 +16,9 @@ from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.registry import method
 from whichtoken.core.rows import Row
-from whichtoken.core.trace import Ask, Level, Method
+from whichtoken.core.trace import Ask, Level, Method, Site
 from whichtoken.data.examples import Columns, ImageExample, TextExample, as_rows, parse_mapping
+from whichtoken.data.prompts import Prompt
 from whichtoken.errors import (
     BadInput,
     BadSetting,
@@ -30,7 +31,7 @@ from whichtoken.errors import (
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.quantised import FIX
 from whichtoken.records import Attribution, Reading
-from whichtoken.targets import Part, Target
+from whichtoken.targets import AnswerRequest, Part, Target
 from whichtoken.trust import Confidence
 
 ENTRY_POINTS = "whichtoken.tasks"
@@ -41,7 +42,8 @@ FEW = 100  # inputs that are explained by a method of many evaluations if no met
 class Piece:
     """A row of tokens that is explained on its own: a window of a long text, one end of an answer, an image.
 
-    Pieces of one input with the same `part` are merged into one record; an input has as many records as parts.
+    Pieces of one input with the same `part` are merged into one record; an input has as many records as parts. Pieces
+    with the same `row`, the very same object, are explained by the same forward pass (the tokens of an answer).
     """
 
     index: int  # of the input
@@ -82,6 +84,7 @@ class Unit:
 
     elements: tuple[int, ...]
     score: float
+    tokens: tuple[int, ...] = ()  # positions in the record's tokens; empty for single pixels
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class Task(Protocol):
     has_answers: ClassVar[bool] = False  # gold answers have token positions, which a metric can look for
     bench_long: ClassVar[LongTexts | None] = None  # how a benchmark handles over-long inputs
     explained: ClassVar[str] = "class"  # what is explained, in the facts of a benchmark
+    value_name: ClassVar[str] = "predicted value"  # what is tracked, if the reading is a value
     no_result: ClassVar[str] = ""  # if an input may have no result: what that means, for messages
 
     def encode(self, inputs: Sequence[Any], long: LongTexts | None, first: int) -> list[Any]:
@@ -210,6 +214,10 @@ class Task(Protocol):
         """Return a checked target for one word of each input, for models that label tokens."""
         raise UsageError(f"a token was given, but {self.subject.title} {self.purpose}; leave it out (token=, --token)")
 
+    def for_answer(self, target: Any, request: AnswerRequest) -> Any:
+        """Return a checked target for the answer to a prompt, for models that generate text."""
+        raise UsageError(f"an answer to a prompt was requested, but {self.subject.title} {self.describe_purpose()}")
+
     def all_targets(self) -> list[Any]:
         """Return every target that `explain(targets="all")` stands for."""
         raise BadSetting("targets", "all", f"a list of targets: {self.subject.title} {self.purpose}")
@@ -240,7 +248,7 @@ class Task(Protocol):
             raise BadInput(f"inputs is an array of {inputs.ndim} dimensions; expected a list of texts")  # type: ignore[attr-defined]
         return inputs
 
-    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample:
+    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample | Prompt:
         """Return the example of a row with named columns, such as a row of a Hugging Face dataset."""
         return parse_mapping(row, Columns(), f"row {index}", index)
 
@@ -252,10 +260,14 @@ class Task(Protocol):
         """Return what this model does, for messages."""
         return self.purpose
 
+    def describe_output(self, label: str) -> str:
+        """Return what a benchmark tracks, if the reading is a value; `label`: of one input."""
+        return f"{label}: regression, the change of the {self.value_name}"
+
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
-        reason = missing_gradient(self.subject, method) or missing_removal(self, method)
-        return reason or missing_library(self.subject, method)
+        reason = missing_gradient(self.subject, method) or missing_map(self.subject, method)
+        return reason or missing_removal(self, method) or missing_library(self.subject, method)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
         """Return a removal by name (None: the default). UnsupportedModel if it does not suit this model."""
@@ -274,8 +286,11 @@ class Task(Protocol):
             return self.quick_method
         return self.default_method
 
-    def bench_target(self, part: Part) -> Any:
-        """Return what a benchmark explains if it does not explain the gold label. `part`: which ends of an answer."""
+    def bench_target(self, part: Part, n_tokens: int) -> Any:
+        """Return what a benchmark explains if it does not explain the gold label.
+
+        `part`: which ends of an answer. `n_tokens`: of an answer that the model writes, at most.
+        """
         return None
 
     def has_target(self, item: Any) -> bool:
@@ -304,6 +319,10 @@ class Task(Protocol):
         """Return the probability of each class (question answering has only one): batch label."""
         return logits.softmax(-1)
 
+    def label_probabilities(self, logits: Tensor) -> list[tuple[str, float]]:
+        """Return the labels and their probabilities for the logits of one input; empty where there are no such."""
+        return []
+
     def reference_extras(self, rows: Sequence[Row]) -> Tensor | None:
         """Return what a library stores of its references besides activations; None where the class is enough."""
         return None
@@ -319,6 +338,15 @@ def missing_gradient(subject: Subject, method: Method) -> Reason | None:
     if subject.packed is None or not (needs.grads or needs.relevance or Ask.PASSES in needs.asks):
         return None
     return Reason(f"{subject.packed} is quantised and passes no gradient on", FIX, error=UnsupportedModel)
+
+
+def missing_map(subject: Subject, method: Method) -> Reason | None:
+    """Return a reason if a method takes what attention adds to be a linear map of the values, and it is not."""
+    linear = {Site.PROJECTION, Site.ATTENDED, Site.NORM}
+    if not subject.architecture.branch_norm or not linear & method.needs.values:
+        return None
+    kind = subject.model.config.model_type
+    return Reason(f"{kind} normalises what attention adds, so heads have no shares of it", error=UnsupportedModel)
 
 
 def missing_removal(task: Task, method: Method) -> Reason | None:

@@ -139,4 +139,4 @@ def units(record: Attribution, level: str) -> list[Unit]:
         groups = word_groups(record.texts, record.spans, record.sequences, record.word_ids)
     else:
         groups = tuple((i,) for i, sequence in enumerate(record.sequences) if sequence is not None)
-    return [Unit(group, sum(record.scores[i] for i in group)) for group in groups]
+    return [Unit(group, sum(record.scores[i] for i in group), group) for group in groups]

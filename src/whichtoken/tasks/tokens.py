@@ -21,6 +21,7 @@ from whichtoken.core.objectives import probability_of
 from whichtoken.core.perturb import Perturbation
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import ImageExample, TextExample, check_texts
+from whichtoken.data.prompts import Prompt
 from whichtoken.data.tagged import TaggedExample, find_words, read_tagged, word_spans
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, window_row
@@ -281,7 +282,7 @@ class TokenClassification(Task):
     def n_tokens(self, document: Document) -> int:
         return len(document.windows[0])
 
-    def bench_target(self, part: Part) -> Wanted:
+    def bench_target(self, part: Part, n_tokens: int) -> Wanted:
         return Wanted(first=True)
 
     def has_target(self, item: Any) -> bool:
@@ -313,7 +314,7 @@ class TokenClassification(Task):
             return None
         return Gold(TokenLabels(tuple(inside), tuple(labels[i] for i in groups[0])))
 
-    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample:
+    def parse_row(self, row: Mapping[str, Any], index: int) -> TextExample | ImageExample | Prompt:
         words = None if "text" in row else find_words(row)
         return super().parse_row(row if words is None else {**row, "text": " ".join(words)}, index)
 

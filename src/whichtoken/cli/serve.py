@@ -1,0 +1,94 @@
+"""The command `serve`: open the web page."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.cli.options import BatchSize, Device, Dtype, Trust
+from whichtoken.cli.subject import Opening, open_subject, say
+from whichtoken.errors import UsageError
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL...", help="Folders or Hugging Face names; default: the bundled classifier."),
+    ] = None,
+    references: Annotated[
+        list[Path] | None,
+        typer.Option("--references", help="Folder of a model's reference library; repeatable, for several models."),
+    ] = None,
+    heads: Annotated[
+        list[Path] | None,
+        typer.Option("--heads", help="File of a model's head mask; repeatable, for several models."),
+    ] = None,
+    benchmark: Annotated[
+        Path | None, typer.Option("--benchmark", help="Folder written by bench --out, to look at on the page.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="With --benchmark: its data file, if that has been moved.")
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option("--corpus", help="Folder written by corpus explain: its summary is a page.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8080,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; others than this computer's need a token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", envvar="WHICHTOKEN_TOKEN", help="Secret that callers must send; new: make one and print it."
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="Further name that browsers open it by; repeatable.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=NUMBER", help="Change a limit, such as text_characters; repeatable."),
+    ] = None,
+    trust: Trust = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    batch_size: BatchSize = None,
+) -> None:
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn")):
+        raise UsageError("the web page needs FastAPI and uvicorn: pip install 'whichtoken[web]'")
+    from whichtoken.cli.inputs import parse_settings
+    from whichtoken.settings import make_settings
+    from whichtoken.web.limits import Access, Limits, choose_token, open_port
+
+    limits = make_settings(Limits, "the limits", {}, None, parse_settings(limit or []))
+    if data is not None and benchmark is None:
+        raise UsageError("--data is for --benchmark, whose texts it has; add --benchmark FOLDER")
+    access = Access(host, port, choose_token(token), tuple(allow_host or ()))
+    with open_port(access) as port_of_ours:  # before any long work
+        opening = Opening(trust, device, dtype, None, batch_size)
+        subjects = [open_subject(_model_name(name), opening=opening) for name in models or (None,)]
+        from whichtoken.web.benchmarks import StoredBenchmark
+        from whichtoken.web.served import attach_libraries
+        from whichtoken.web.service import make_service
+        from whichtoken.web.serving import serve as listen
+
+        stored = None if benchmark is None else StoredBenchmark.open(benchmark, data)
+        page = None if corpus is None else _corpus_page(corpus)
+        given = attach_libraries(subjects, references or [], heads or [])
+        service = make_service(given, limits, stored, page)
+        listen(service, access, port_of_ours, lambda: say(f"open {access.address} (Ctrl-C ends it)"))
+
+
+def _model_name(name: str | None) -> str | None:
+    """Return None for the name of the model that comes with whichtoken, unless there is a folder of that name."""
+    from whichtoken.models.loading import DEFAULT_NAME
+
+    return None if name == DEFAULT_NAME and not Path(name).exists() else name
+
+
+def _corpus_page(folder: Path) -> str:
+    from whichtoken.jobs.summary import summarise_corpus
+    from whichtoken.render.corpus import corpus_page
+
+    return corpus_page(summarise_corpus(folder))

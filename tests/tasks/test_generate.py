@@ -1,0 +1,267 @@
+"""Models that generate text: prompts, answers, rows and sources."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from tests.tiny import language_subject
+
+import whichtoken as wt
+from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
+
+PROMPT = "The film was slow, but the music was touching. It is a rare plot."
+CHAT = [
+    {"role": "system", "content": "It is a film."},
+    {"role": "user", "content": "The music was slow. user"},
+]
+KINDS = ("llama", "gpt2")
+LINEAR = "attn-lrp,cp-lrp,gradient-x-input"
+
+
+@cache
+def subject(kind: str = "llama", chat: bool = False) -> wt.Subject:
+    return language_subject(kind, chat=chat)
+
+
+def explain(kind: str = "llama", **arguments: Any) -> Any:
+    return wt.explain(subject(kind), **{"prompt": PROMPT, "generate": 5, "methods": "attn-lrp", **arguments})[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_greedy_answer_is_what_the_stock_model_generates(kind: str) -> None:
+    own = subject(kind)
+    encoded = own.tokenizer(PROMPT, return_tensors="pt")
+    stock = own.model.generate(**encoded, max_new_tokens=5, do_sample=False)[0].tolist()
+    assert list(explain(kind)["attn-lrp"].generated.ids) == stock
+
+
+def test_a_drawn_answer_depends_on_its_seed_only() -> None:
+    answers = [
+        explain(generate=wt.Generation(8, temperature=2.0, seed=seed), methods="random")["random"].generated.ids
+        for seed in (1, 1, 2)
+    ]
+    assert answers[0] == answers[1] != answers[2]
+    likely = explain(generate=wt.Generation(8, temperature=2.0, top_p=1e-9), methods="random")["random"]
+    assert likely.generated.ids == explain(generate=8, methods="random")["random"].generated.ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_are_predicted_by_the_tokens_before_them(kind: str) -> None:
+    """Against the logits of the stock model at every position."""
+    record, own = explain(kind, target="logprob", methods="gradient-x-input")["gradient-x-input"], subject(kind)
+    ids = torch.tensor([record.generated.ids])
+    with torch.no_grad():
+        logs = own.model(input_ids=ids).logits[0].log_softmax(-1)
+    first = record.generated.first
+    expected = [float(logs[i - 1, ids[0, i]]) for i in range(first, ids.shape[1])]
+    assert record.generated.log_probabilities == pytest.approx(expected, abs=1e-12)
+    assert record.value == pytest.approx(sum(expected), abs=1e-12)
+    assert record.answer().log_probability == record.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_sum_to_the_map_of_the_answer_and_future_tokens_have_none(kind: str) -> None:
+    for rows in ("token", "sentence"):
+        for label, record in explain(kind, rows=rows, methods=LINEAR).items():
+            found = torch.tensor([row.scores for row in record.generated.rows], dtype=torch.float64)
+            whole = torch.tensor(record.scores, dtype=torch.float64)
+            rounding = 1e-5 if label == "gradient-x-input" else 1e-9  # the norms of Llama compute in float32
+            assert float((found.sum(0) - whole).abs().max()) <= rounding * float(whole.abs().max()), label
+            covered = [token for row in record.generated.rows for token in row.tokens]
+            assert covered == list(range(record.generated.first, len(record.tokens)))
+            for row in record.generated.rows:
+                assert not any(row.scores[row.tokens[-1] :]), "a token cannot explain what was said before it"
+                assert any(row.scores[: row.tokens[0]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_map_is_the_gradient_times_the_embeddings_of_the_stock_model(kind: str) -> None:
+    record, own = explain(kind, rows="token", methods="gradient-x-input")["gradient-x-input"], subject(kind)
+    ids = torch.tensor([record.generated.ids])
+    embedded: list[torch.Tensor] = []
+
+    def make_leaf(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[0]
+
+    with own.embeddings.register_forward_hook(make_leaf):
+        logits = own.model(input_ids=ids).logits[0]
+    for row in record.generated.rows:
+        (token,) = row.tokens
+        (gradient,) = torch.autograd.grad(logits[token - 1, ids[0, token]], embedded[0], retain_graph=True)
+        assert row.scores == pytest.approx((gradient * embedded[0]).sum(-1)[0].tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_removing_a_word_removes_its_tokens_and_keeps_the_answer(kind: str) -> None:
+    """Leave-one-out, written again: also for the first word of GPT-2, which has no token before it."""
+    record, own = explain(kind, rows="token", methods="leave-one-out")["leave-one-out"], subject(kind)
+    generated, matrix = record.generated, record.matrix
+    assert matrix.sources[0] == "The"
+
+    def odds(ids: list[int], number: int) -> float:
+        with torch.no_grad():
+            logs = own.model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        place = len(ids) - (len(generated.ids) - generated.first) + number
+        return float(logs[place - 1, ids[place]].exp().logit())
+
+    for column, span in enumerate(matrix.spans):
+        kept = [
+            token
+            for token, own_span, sequence in zip(generated.ids, record.spans, record.sequences, strict=True)
+            if sequence != 0 or not (own_span[0] < span[1] and own_span[1] > span[0])
+        ]
+        for number in range(len(generated.rows)):
+            drop = odds(list(generated.ids), number) - odds(kept, number)
+            assert matrix.scores[number][column] == pytest.approx(drop, abs=1e-9)
+
+
+def test_a_prompt_without_any_word_left_still_has_a_first_token() -> None:
+    (curve,) = wt.degrade(subject("gpt2"), [explain("gpt2")["attn-lrp"]], grid="tenths-to-all")
+    assert len(curve.value) == 11
+    assert curve.value[0] == pytest.approx(explain("gpt2")["attn-lrp"].value)
+
+
+def test_a_continuation_is_kept_as_it_is() -> None:
+    record = explain(generate=None, continuation=" the end. It was a man.", rows="sentence")["attn-lrp"]
+    assert record.texts == (PROMPT, " the end. It was a man.")
+    assert [row.text.strip() for row in record.generated.rows] == ["the end.", "It was a man."]
+    assert record.generated.is_given
+    assert record.row("man") == record.generated.rows[1]
+    with pytest.raises(UnknownName, match="part of the answer 'dog'"):
+        record.row("dog")
+
+
+def test_words_that_several_tokens_make_up_are_added() -> None:
+    record = explain(generate=None, continuation=" charming", rows="token")["attn-lrp"]
+    assert len(record.generated.rows) > 1
+    assert record.row(" charming").scores == pytest.approx(record.scores)
+
+
+@pytest.mark.parametrize("sources", ["token", "word", "sentence"])
+def test_sources_and_the_rest_sum_to_the_scores(sources: str) -> None:
+    record = explain(sources=sources)["attn-lrp"]
+    matrix = record.matrix
+    assert sum(matrix.scores[0]) + matrix.rest[0] == pytest.approx(sum(record.scores))
+    content = [i for i, s in enumerate(record.sequences) if s == 0]
+    assert sum(matrix.scores[0]) == pytest.approx(sum(record.scores[i] for i in content))
+    if sources == "sentence":
+        assert matrix.sources == ("The film was slow, but the music was touching.", "It is a rare plot.")
+
+
+def test_documents_are_put_before_the_prompt_and_share_the_answer() -> None:
+    documents = {"one": "The film was slow.", "two": "It is a rare plot. The actors were won."}
+    (result,) = wt.explain(
+        subject(), prompt="Who won?", documents=documents, generate=3, methods="gradient-x-input,leave-one-out"
+    )
+    for record in result.values():
+        assert record.texts[0] == "The film was slow.\n\nIt is a rare plot. The actors were won.\n\nWho won?"
+        assert record.matrix.sources == ("one", "two", "the rest of the prompt")
+        named = [s for s in record.segments() if s.kind == "document"]
+        assert [s.text for s in named] == list(documents.values())
+        assert sum(s.shares[0] for s in named) == pytest.approx(1) or not any(s.scores[0] > 0 for s in named)
+        assert [s.name for s in record.segments() if s.kind == "sentence"][1] == "It is a rare plot."
+    inside = wt.explain(subject(), prompt=record.texts[0], documents=documents, generate=3, methods="leave-one-out")
+    assert inside[0]["leave-one-out"].matrix == record.matrix
+
+
+def test_a_chat_has_roles_and_its_template_is_never_removed() -> None:
+    result: Any = wt.explain(subject(chat=True), prompt=CHAT, generate=3, methods="leave-one-out,attn-lrp")[0]
+    record = result["leave-one-out"]
+    text = "<s><system> It is a film.\n<user> The music was slow. user\n<assistant> "
+    assert record.texts[0] == text
+    roles = [segment for segment in record.generated.segments if segment.kind == "role"]
+    assert [(s.name, text[slice(*s.span)]) for s in roles] == [(m["role"], m["content"]) for m in CHAT]
+    for token, span, score in zip(record.tokens, record.spans, record.scores, strict=True):
+        if span is None:
+            assert score == 0, token
+    removed = [i for unit in wt_units(record) for i in unit]
+    assert removed == [i for i, sequence in enumerate(record.sequences) if sequence == 0]
+    assert record.generated.ids[0] == subject().tokenizer.bos_token_id
+    assert record.generated.ids[1] != subject().tokenizer.bos_token_id
+
+
+def wt_units(record: wt.Attribution) -> list[tuple[int, ...]]:
+    from whichtoken.tasks import task_for
+
+    return [unit.elements for unit in task_for(subject(chat=True)).units(record, "token")]
+
+
+def test_a_foil_is_contrasted_where_it_differs() -> None:
+    record = explain(generate=None, continuation=" the film", foil=" the music")["attn-lrp"]
+    own = subject()
+    assert record.label == "film rather than the music"
+    toward, against = record.target.ids[0], record.target.rather_than[0]
+    with torch.no_grad():
+        logits = own.model(input_ids=torch.tensor([record.generated.ids])).logits[0]
+    place = record.target.tokens[0]
+    assert record.value == pytest.approx(float(logits[place - 1, toward] - logits[place - 1, against]))
+    assert record.answer().text == record.generated.rows[0].text == record.label
+    with pytest.raises(BadSetting, match="rows='token' is not allowed; it must be 'answer' with a foil"):
+        explain(foil="music", rows="token")
+
+
+def test_a_record_survives_json_and_impossible_ones_are_refused() -> None:
+    for rows in ("answer", "token"):
+        record = explain(rows=rows, methods="posterior")["posterior"]
+        assert wt.Attribution.from_json(record.to_json()) == record
+    generated = record.generated
+    for wrong in (
+        replace(generated, ids=generated.ids[1:]),
+        replace(generated, first=0),
+        replace(generated, log_probabilities=()),
+        replace(generated, rows=(replace(generated.rows[0], tokens=(0,)),)),
+        replace(generated, rows=(replace(generated.rows[0], scores=(1.0,)),)),
+        replace(generated, segments=(replace(generated.segments[0], span=(0, 10_000)),)),
+    ):
+        with pytest.raises(BadArtifact, match="generated"):
+            wt.Attribution.from_json(replace(record, generated=wrong).to_json())
+
+
+def test_several_prompts_of_different_lengths_give_what_each_gives_alone() -> None:
+    prompts = [PROMPT, "It is", "Nobody did sleep."]
+    methods = "attn-lrp,gradient-x-input,leave-one-out,posterior"
+    together: Any = wt.explain(subject(), prompt=prompts, generate=4, methods=methods, rows="token")
+    for prompt, result in zip(prompts, together, strict=True):
+        alone: Any = wt.explain(subject(), prompt=prompt, generate=4, methods=methods, rows="token")[0]
+        for label, record in result.items():
+            assert record.generated.ids == alone[label].generated.ids
+            for one, other in zip(record.generated.rows, alone[label].generated.rows, strict=True):
+                assert one.scores == pytest.approx(other.scores, abs=1e-9), label
+
+
+BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "empty prompt": ({"prompt": " "}, BadInput, "input 0 is an empty prompt"),
+    "no prompts": ({"prompt": []}, BadInput, "prompt is empty"),
+    "border": ({"prompt": "It is sl", "generate": None, "continuation": "ow"}, BadInput, "across their border"),
+    "too long": ({"generate": 100}, BadInput, r"has \d+ tokens, and its answer up to 100, but the model reads 96"),
+    "role": ({"prompt": [{"role": "robot", "content": "It is"}]}, BadInput, "message 0 has the role 'robot'"),
+    "same": ({"generate": None, "continuation": " the film", "foil": " the film"}, BadInput, "is what the answer"),
+    "no template": ({"prompt": CHAT}, BadInput, "has no chat template"),
+    "two answers": ({"continuation": " the"}, BadSetting, "generate=5 is not allowed; it must be None"),
+    "no tokens": ({"generate": 0}, BadSetting, "generate=0"),
+    "rows": ({"rows": "words"}, BadSetting, "rows='words'"),
+    "sources": ({"sources": "page"}, BadSetting, "sources='page'"),
+    "no documents": ({"sources": "document"}, BadInput, "has no documents"),
+    "target": ({"target": "probability"}, BadSetting, "target='probability'"),
+    "contrast-cat": ({"methods": "contrast-cat"}, UsageError, "predicts words, not classes"),
+    "full-lrp": ({"methods": "full-lrp"}, UsageError, "hundreds of times the logit"),
+    "hidden": ({"methods": "attcat@repo"}, UsageError, "hides special tokens"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_in_one_line(name: str) -> None:
+    arguments, error, message = BAD[name]
+    with pytest.raises(error, match=message) as raised:
+        explain(**arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_prompt_is_refused_by_a_classifier() -> None:
+    with pytest.raises(UsageError, match=r"a prompt was given, but .* classifies texts"):
+        wt.explain(wt.load(), prompt="It is")
+    with pytest.raises(UsageError, match="an answer to a prompt was requested"):
+        wt.explain(wt.load(), "It is", generate=3)

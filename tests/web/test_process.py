@@ -1,0 +1,120 @@
+"""The server as a process, on loopback: it ends cleanly under load, and when callers are killed."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tiny import model_of, wordpiece
+
+pytestmark = pytest.mark.slow
+STARTED = "open http://"
+TEXT = "The actors were rare, but the plot was slow and the music was touching."
+
+
+@pytest.fixture(autouse=True)
+def _own_network(monkeypatch: pytest.MonkeyPatch, _no_network: None) -> None:
+    """Loopback is allowed here."""
+    monkeypatch.undo()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("model") / "tiny"
+    model_of("bert").save_pretrained(where)
+    wordpiece().save_pretrained(where)
+    return where
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "whichtoken", "serve", str(folder), "--port", str(port), "--dtype", "float64"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        assert any(STARTED in line for line in process.stderr)
+        while True:  # the port opens just after that line
+            try:
+                assert call(port, "GET", "/health")[0] == 200
+                break
+            except ConnectionRefusedError:
+                assert process.poll() is None
+        yield process, port
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def call(port: int, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    sent = None if body is None else json.dumps(body)
+    connection.request(method, path, sent, {} if sent is None else {"content-type": "application/json"})
+    response = connection.getresponse()
+    found = response.status, response.read()
+    connection.close()
+    return found
+
+
+def long_job(samples: str = "kernel-shap") -> dict[str, Any]:
+    return {"model": "tiny", "input": {"kind": "text", "text": TEXT}, "methods": [samples, "posterior", "lime"]}
+
+
+def test_sigterm_under_load_ends_every_stream_and_the_server(folder: Path) -> None:
+    with served(folder) as (process, port):
+        replies: list[bytes] = []
+        started = threading.Semaphore(0)
+
+        def ask() -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("POST", "/api/explain", json.dumps(long_job()), {"content-type": "application/json"})
+            response = connection.getresponse()
+            first = response.readline()
+            started.release()
+            replies.append(first + response.read())
+            connection.close()
+
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert started.acquire(timeout=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+        for thread in threads:
+            thread.join(30)
+        assert len(replies) == 12
+        endings = [reply.decode().strip().split("event: ")[-1].split("\n")[0] for reply in replies]
+        assert set(endings) <= {"cancelled", "done"}
+        assert "cancelled" in endings
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_killed_callers_leave_no_job_behind(folder: Path) -> None:
+    with served(folder) as (process, port):
+        for _ in range(8):
+            caller = socket.create_connection(("127.0.0.1", port))
+            body = json.dumps(long_job()).encode()
+            head = f"POST /api/explain HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert caller.recv(100).startswith(b"HTTP/1.1 200")
+            caller.close()
+        status, reply = call(port, "POST", "/api/explain", long_job() | {"methods": ["attcat"]})
+        assert (status, b"event: done" in reply) == (200, True)
+        text = call(port, "GET", "/metrics")[1].decode()
+        assert 'whichtoken_jobs{model="tiny"} 0' in text
+        assert 'ended="cancelled"' in text
+        assert "whichtoken_errors_total" not in text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
