@@ -144,8 +144,11 @@ def draw(lines: Sequence[Line], path: Path) -> None:
             panel.plot(line.sizes, [s / unit for s in line.expected], ":", color=f"C{number}")
         logarithmic = axis == "tokens"
         panel.set(xlabel=axis, xscale="log" if logarithmic else "linear", yscale="log" if logarithmic else "linear")
-        if not logarithmic:
-            panel.set_ylim(bottom=0)
+        if logarithmic:
+            panel.set_xticks(LENGTHS, [str(n) for n in LENGTHS])
+            panel.minorticks_off()
+        else:
+            panel.set_ylim(0, 1.1 * panel.get_ylim()[1])
         panel.legend(fontsize=7, frameon=False)
     panels[0].set_ylabel("time of a text; dotted: expected")
     figure.savefig(path, dpi=110)
