@@ -6,6 +6,10 @@ from typing import Any
 class SilentProbe:
     """Every request is an error; tests inherit from it and define the requests that a method should make."""
 
+    @property
+    def memory(self) -> dict[str, Any]:
+        return {}
+
     def keep(self, patterns: Any) -> Any:
         raise AssertionError("keep")
 

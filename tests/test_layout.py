@@ -124,6 +124,8 @@ WITHOUT_TORCH = [
     "jobs.plan",
     "summaries",
     "metrics",
+    "render.answers",
+    "render.groups",
     "render.rows",
     "render.numbers",
     "render.trust",

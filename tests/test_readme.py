@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from peft import LoraConfig, get_peft_model
 from PIL import Image
-from tests.tiny import CORPUS, image_model_of, model_of, question_subject, token_subject, wordpiece
+from tests.tiny import CORPUS, image_model_of, language_subject, model_of, question_subject, token_subject, wordpiece
 from transformers import AutoModelForSequenceClassification, ViTImageProcessor
 
 from whichtoken import method_names
@@ -49,6 +49,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tagger = token_subject("bert")
     for thing in (tagger.model.float(), tagger.tokenizer):
         thing.save_pretrained(folder / "my-tagger")
+    speaker = language_subject("llama", chat=True, max_position_embeddings=400)
+    for thing in (speaker.model.float(), speaker.tokenizer):
+        thing.save_pretrained(folder / "my-chat-model")
+    for name, city in (("ada", "Lyon"), ("tom", "Oslo")):
+        (folder / f"{name}.txt").write_text(f"{name.title()} was born in {city}.\n", encoding="utf-8")
     model_of("bert").float().save_pretrained(folder / "base")
     wordpiece().save_pretrained(folder / "my-lora")
     base = AutoModelForSequenceClassification.from_pretrained(folder / "base")

@@ -87,10 +87,11 @@ def _answer_rows(
     about = {name: value for name, value in shared.items() if name in ANSWERS}
     for part, row in enumerate(answer.rows):
         trust, sums = row.confidence, dict[str, Any]()
+        bounds = (None, None) if trust is None else (trust.low, trust.high)
         of_part = {"part": part, "said": row.text, "log_probability": row.log_probability}
         for position, source in enumerate(sources):
             place = {"position": position, "start": source.span[0], "end": source.span[1], "source": source.label}
-            for name, values in (("score", row.scores), ("low", trust and trust.low), ("high", trust and trust.high)):
+            for name, values in zip(("score", "low", "high"), (row.scores, *bounds), strict=True):
                 sums[name] = None if values is None else sum(values[i] for i in source.tokens)
             yield {**about, **of_part, **place, **sums, **kept}
 

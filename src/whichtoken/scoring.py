@@ -184,7 +184,7 @@ def score_batch(job: Job, stacks: Sequence[Sequence[Piece]]) -> list[ScoredPiece
         chosen[:] = chosen or [job.task.objective(layer, logits) for layer in layers]
         return chosen
 
-    probes: list[ModelProbe] = []
+    probes, memory = list[ModelProbe](), dict[str, Any]()
     cache = job.cache if depth == 1 else job.cache or LogitCache(subject)
     scored: list[dict[str, list[Scored]]] = [{} for _ in layers]
     logits: Tensor | None = None
@@ -194,7 +194,8 @@ def score_batch(job: Job, stacks: Sequence[Sequence[Piece]]) -> list[ScoredPiece
                 logits = trace.logits
                 check_logits(subject, batch, [stack[0].index for stack in stacks], logits)
             if len(probes) == number:
-                probes.append(_make_probe(job, batch, layers[number], chosen[number], cache))
+                probe = _make_probe(job, batch, layers[number], chosen[number], cache)
+                probes.append(replace(probe, memory=memory))
             shared = _SharedPass(layers[number], perf_counter() - start, number)
             scored[number] |= _score_view(job, view, trace, probes[number], shared)
             del trace  # so that two are never in memory together

@@ -21,6 +21,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 NEEDED = ("playwright", "fastapi", "uvicorn")
 MISSING = [name for name in NEEDED if find_spec(name) is None] + ([] if CHROMIUM else ["chromium"])
 ROOT = Path(__file__).parents[2]
+PATIENCE = 120_000  # milliseconds, for busy machines
 ROWS = 25000  # of the data that the stored benchmark names
 
 
@@ -76,7 +77,9 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE)
 
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -97,7 +100,7 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
     def open_at(fragment: str = "", width: int = 1280, colours: str = "light", **settings: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=colours, **settings)
         contexts.append(context)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on(
             "console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None

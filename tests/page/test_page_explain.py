@@ -32,7 +32,8 @@ def output(page: Any) -> float:
 
 
 def words(page: Any) -> list[str]:
-    return page.locator("#words [role=switch]").all_inner_texts()
+    found: list[str] = page.locator("#words [role=switch]").all_inner_texts()
+    return found
 
 
 def word(page: Any, text: str) -> Any:
@@ -217,7 +218,7 @@ def test_another_label_and_one_label_rather_than_another(open_page: Open) -> Non
 @pytest.mark.slow
 def test_layers_and_references(open_page: Open) -> None:
     page = open_page(link(methods="contrast-cat,attcat", tab="layers"))
-    page.wait_for_selector("table.layers")
+    is_done(page)
     assert page.locator("table.layers tbody tr").count() == 7  # six blocks and the sum
     assert page.locator("table.layers tbody tr").last.locator("td").count() == len(words(page))
     page.click("#tab-references")

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from whichtoken.answers import AnswerRow, GeneratedAnswer, Segment
 from whichtoken.records import Attribution
-from whichtoken.targets import Class
+from whichtoken.targets import AnswerTokens, Class
 
 # What each of these would do if a picture obeyed it.
 NASTY = [
@@ -60,3 +61,57 @@ HARMFUL = attribution_of(
     method="<i>[blink]",
     settings={"<u>": "</style><script>document.title='ran'</script>"},
 )
+
+
+def answered_of(prompt: list[str], answer: list[str], **changes: object) -> Attribution:
+    """A prompt and the answer of a language model, one token for each word, explained by the tokens of the answer.
+
+    The first token is special. Word k of the answer gets 2 from word k of the prompt and -1 from the one after it.
+    """
+    n, m = len(prompt), len(answer)
+    texts = " ".join(prompt), " " + " ".join(answer)
+    ends = [[len(" ".join(words[: i + 1])) for i in range(len(words))] for words in (prompt, answer)]
+    inside = [(end - len(word), end) for word, end in zip(prompt, ends[0], strict=True)]
+    said = [(end - len(word), end + 1) for word, end in zip(answer, ends[1], strict=True)]  # with the space before
+    rows = []
+    for k in range(m):
+        scores = [0.0] * (1 + n + m)
+        scores[1 + k % n], scores[1 + (k + 1) % n] = 2.0, -1.0
+        rows.append(AnswerRow(f" {answer[k]}", (1 + n + k,), tuple(scores), -0.5 * (k + 1)))
+    segments, first = [], 0
+    for last in [i for i, word in enumerate(prompt) if word.endswith(".")] or [n - 1]:
+        span = inside[first][0], inside[last][1]
+        segments.append(Segment("sentence", texts[0][slice(*span)], span))
+        first = last + 1
+    made = Attribution(
+        texts=texts,
+        tokens=("<s>", *prompt, *answer),
+        spans=(None, *inside, *said),
+        sequences=(None, *([0] * n), *([1] * m)),
+        word_ids=(None, *range(n), *([None] * m)),
+        scores=tuple(map(sum, zip(*(row.scores for row in rows), strict=True))),
+        label=" ".join(answer),
+        target=AnswerTokens(tuple(range(1 + n, 1 + n + m)), tuple(range(m))),
+        probability=None,
+        value=sum(row.log_probability for row in rows),
+        method="attn-lrp",
+        settings={},
+        tuned_on_deletion=False,
+        model="tiny",
+        revision="r1",
+        n_cut=0,
+        n_windows=1,
+        generated=GeneratedAnswer(
+            ids=tuple(range(1 + n + m)),
+            first=1 + n,
+            log_probabilities=tuple(row.log_probability for row in rows),
+            row_level="token",
+            source_level="word",
+            rows=tuple(rows),
+            segments=tuple(segments),
+        ),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+ANSWERED = answered_of(["Ada", "likes", "Lyon.", "Tom", "likes", "Oslo."], ["Ada", "likes", "Rome"])

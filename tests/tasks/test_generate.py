@@ -1,5 +1,6 @@
 """Models that generate text: prompts, answers, rows and sources."""
 
+import copy
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -35,6 +36,43 @@ def test_a_greedy_answer_is_what_the_stock_model_generates(kind: str) -> None:
     encoded = own.tokenizer(PROMPT, return_tensors="pt")
     stock = own.model.generate(**encoded, max_new_tokens=5, do_sample=False)[0].tolist()
     assert list(explain(kind)["attn-lrp"].generated.ids) == stock
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_are_those_of_a_batch_that_is_padded_on_the_left(kind: str) -> None:
+    own, prompts = subject(kind), [PROMPT, "It is a man."]
+    tokenizer = copy.deepcopy(own.tokenizer)
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.eos_token
+    encoded = tokenizer(prompts, return_tensors="pt", padding=True)
+    stock = own.model.generate(**encoded, max_new_tokens=5, do_sample=False)[:, encoded["input_ids"].shape[1] :]
+    together: Any = wt.explain(own, prompt=prompts, generate=5, methods="random")
+    for result, expected in zip(together, stock.tolist(), strict=True):
+        generated = result["random"].generated
+        answer = list(generated.ids[generated.first :])
+        assert answer == expected[: len(answer)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_generated_with_a_cache_is_what_one_pass_predicts(kind: str) -> None:
+    generated = explain(kind, generate=8)["attn-lrp"].generated
+    with torch.no_grad():
+        logits = subject(kind).model(input_ids=torch.tensor([generated.ids])).logits[0]
+    assert list(generated.ids[generated.first :]) == logits[generated.first - 1 : -1].argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generating_leaves_the_model_as_found(kind: str) -> None:
+    own = subject(kind)
+
+    def state() -> Any:
+        hooks = [(name, len(m._forward_hooks), len(m._forward_pre_hooks)) for name, m in own.model.named_modules()]
+        weights = [float(p.detach().sum()) for p in own.model.parameters()]
+        frozen = [p.requires_grad for p in own.model.parameters()]
+        return hooks, weights, frozen, own.model.config.to_dict(), own.model.generation_config.to_dict()
+
+    before = state()
+    explain(kind, rows="token", methods="attn-lrp,gae,integrated-gradients,leave-one-out")
+    assert state() == before
 
 
 def test_a_drawn_answer_depends_on_its_seed_only() -> None:
@@ -116,6 +154,16 @@ def test_removing_a_word_removes_its_tokens_and_keeps_the_answer(kind: str) -> N
         for number in range(len(generated.rows)):
             drop = odds(list(generated.ids), number) - odds(kept, number)
             assert matrix.scores[number][column] == pytest.approx(drop, abs=1e-9)
+
+
+def test_parts_of_an_answer_share_its_evaluations() -> None:
+    """One evaluation has the log-probabilities of all tokens, so parts of an answer cost none."""
+    methods = ["posterior", "leave-one-out", "lime", "kernel-shap", "context-cite"]
+    whole = explain(methods=methods)
+    for label, record in explain(methods=methods, rows="token").items():
+        extra = 5 if label == "posterior" else 0  # without the top words, which differ
+        assert record.evaluations <= whole[label].evaluations + extra, label
+        assert record.scores == whole[label].scores
 
 
 def test_a_prompt_without_any_word_left_still_has_a_first_token() -> None:

@@ -88,8 +88,11 @@ class Caller:
         headers: Mapping[str, str] | None = None,
         leave_after: Callable[[bytes], bool] | None = None,
         raw: Iterable[tuple[bytes, bytes]] = (),
+        hangs: bool = False,
     ) -> Reply:
-        """Make one request. `leave_after`: go away once the reply so far fulfils this. `raw`: further headers."""
+        """Make one request. `leave_after`: go away once the reply so far fulfils this. `raw`: further headers.
+        `hangs`: the end of the body never arrives.
+        """
         usual = {"host": HOST, **({"content-type": "application/json"} if body else {})}
         given = usual | {name.replace("_", "-"): value for name, value in (headers or {}).items()}
         lines = [(name.encode(), value.encode()) for name, value in given.items() if value]
@@ -107,10 +110,11 @@ class Caller:
             "client": ("127.0.0.1", 50000),
             "server": ("127.0.0.1", 8080),
         }
-        return asyncio.run(self._call(scope, [body] if isinstance(body, bytes) else list(body), leave_after))
+        pieces = [body] if isinstance(body, bytes) else list(body)
+        return asyncio.run(self._call(scope, pieces, leave_after, hangs))
 
     async def _call(
-        self, scope: dict[str, Any], body: list[bytes], leave_after: Callable[[bytes], bool] | None
+        self, scope: dict[str, Any], body: list[bytes], leave_after: Callable[[bytes], bool] | None, hangs: bool
     ) -> Reply:
         waiting, gone = list(body), asyncio.Event()
         started: dict[str, Any] = {}
@@ -118,7 +122,7 @@ class Caller:
 
         async def receive() -> dict[str, Any]:
             if waiting:
-                return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
+                return {"type": "http.request", "body": waiting.pop(0), "more_body": hangs or bool(waiting)}
             await gone.wait()
             return {"type": "http.disconnect"}
 

@@ -28,7 +28,9 @@ def test_each_token_of_the_answer_has_a_row_of_its_own(caller: Caller) -> None:
     assert result["answer"]["text"].split() == expected.texts[1].split()
     assert len(result["answer"]["parts"]) == len(expected.generated.rows) > 1
     for part, row in zip(result["answer"]["parts"], expected.generated.rows, strict=True):
-        assert [cell["score"] for cell in part["rows"]["token"]["cells"]] == pytest.approx(row.scores)
+        for cell in part["rows"]["token"]["cells"]:
+            assert cell["score"] == pytest.approx(row.scores[cell["tokens"][0]])
+            assert cell["removable"]
         assert part["tokens"] == list(row.tokens)
         assert part["log_probability"] == pytest.approx(row.log_probability)
     info = next(model for model in caller.get("/api/info").json["models"] if model["id"] == "llama")
@@ -80,5 +82,7 @@ def test_records_of_strangers_name_no_tokens_that_the_model_lacks(caller: Caller
     wrong = record["generated"] | {"ids": [10**6] * len(record["tokens"])}
     events = caller.post("/api/curves", {"model": "llama", "records": [record | {"generated": wrong}]}).events
     assert events[-1][1]["error"]["kind"] == "UsageError"
-    opened = caller.post("/api/open", {"content": json.dumps([record | {"generated": wrong}])})
-    assert opened.status == 200
+    large = record["generated"] | {"rows": [row | {"log_probability": 1e300} for row in record["generated"]["rows"]]}
+    for generated in (wrong, large, large | {"rows": large["rows"] * 2}):
+        opened = caller.post("/api/open", {"content": json.dumps([record | {"generated": generated}])})
+        assert opened.status in (200, 400), opened.json

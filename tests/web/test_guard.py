@@ -1,5 +1,7 @@
 """Who may call the server, and what every reply says to the browser."""
 
+import asyncio
+
 import pytest
 from tests.web.calling import HOST, Caller, make_caller, text_request
 
@@ -111,6 +113,13 @@ def test_a_body_over_the_limit_is_not_read_to_its_end() -> None:
     assert caller.call("POST", "/api/predict", b"{}", headers={"content-length": "9" * 5000}).status == 413
     assert caller.call("POST", "/api/predict", b"{}", headers={"content-length": "1000"}).status == 422
     caller.service.stop()
+
+
+def test_a_body_that_never_ends_is_not_waited_for(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeout = asyncio.timeout
+    monkeypatch.setattr("whichtoken.web.guard.asyncio.timeout", lambda seconds: timeout(0))
+    reply = caller.call("POST", "/api/predict", b"{", hangs=True)
+    assert (reply.status, reply.error) == (408, "TooSlow")
 
 
 @pytest.mark.parametrize(

@@ -118,3 +118,13 @@ def test_killed_callers_leave_no_job_behind(folder: Path) -> None:
         assert "whichtoken_errors_total" not in text
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+def test_the_client_of_the_documentation_works(folder: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
+    source = page.split("```python\n")[1].split("```")[0]
+    with served(folder) as (_, port):
+        own = source.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("whichtoken-default", "tiny")
+        done = subprocess.run([sys.executable, "-c", own], capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()][:2] == ["attcat", "posterior"]
+    assert "->" in done.stdout.splitlines()[2]

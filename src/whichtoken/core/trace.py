@@ -152,6 +152,11 @@ def _read(tensors: Mapping[Site, tuple[Tensor, ...]], site: Site, kind: str) -> 
 class Probe(Protocol):
     """A method's only access to the model after the pass, for further evaluations of the same batch."""
 
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What a method, by its label, keeps for the next part of the same answers: evaluations are known there."""
+        ...
+
     def keep(self, patterns: Bool[Tensor, "batch n token"]) -> Float[Tensor, "batch n"]:
         """Return the target probability when all tokens except the marked and the special ones are deleted."""
         ...

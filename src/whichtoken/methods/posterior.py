@@ -7,6 +7,8 @@ model is asked in rounds: draw w from the posterior (Thompson sampling), remove 
 effects may differ where the highest words remain. Of short texts, all subsets are removed. Scores are the posterior
 mean; with `budget` = 0, those of the prior.
 
+Parts of an answer (its sentences or tokens) are asked what the whole answer was asked, and share its evaluations.
+
 A long text has more words than questions: words that the answers say little about are counted as not resolved, and
 their scores follow the map. Related: LIME (Ribeiro et al., 2016), Kernel SHAP (Lundberg & Lee, 2017), BayesLIME and
 BayesSHAP (Slack et al., 2021), ContextCite (Cohen-Wang et al., 2024): random questions, no map.
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from whichtoken.core.asking import Asker
@@ -78,8 +80,13 @@ class Posterior(Method):
         rows = [values.cpu().numpy() for values in (units, prior.tokens.double(), trace.ids)]
         searches = [start_search(of_row[0], of_row[1], of_row[2], plan) for of_row in zip(*rows, strict=True)]
         ask = Asker(probe, units, trace.lengths.tolist(), self.removals)
+        earlier, asked = probe.memory.get(self.label), list[list[Bool[np.ndarray, "question unit"]]]()
         while True:
-            rounds = [propose(s, plan) if not self._is_settled(s) else s.answers.removed[:0] for s in searches]
+            if earlier is None:
+                rounds = [propose(s, plan) if not self._is_settled(s) else s.answers.removed[:0] for s in searches]
+            else:
+                rounds = earlier[len(asked)]
+            asked.append(rounds)
             if not any(map(len, rounds)):
                 break
             drops = ask.drops(rounds, [len(search.answers.drops) for search in searches])
@@ -87,6 +94,7 @@ class Posterior(Method):
                 learn(search, removed, of_row) if len(removed) else search
                 for search, removed, of_row in zip(searches, rounds, drops, strict=True)
             ]
+        probe.memory.setdefault(self.label, asked)
         return _build_scores(searches, units, ask)
 
     def _is_settled(self, search: Search) -> bool:

@@ -46,6 +46,7 @@ class ModelProbe:
     cache: LogitCache | None = None  # shared with other probes; None: the probe's own
     # Builds a library from a method's own texts.
     library_of: Callable[[Subject, Sequence[Any]], ReferenceLibrary] | None = None
+    memory: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # shared by parts of an answer
     cost: Cost = field(default_factory=Cost, init=False, repr=False, compare=False)
 
     # The sequence that remains of each row under each pattern, and the embeddings of the batch, computed once.

@@ -83,12 +83,8 @@ def source_pieces(record: Attribution, scores: Sequence[float], level: str) -> l
         name = "" if chosen == "word" else shorten_name(sources[place].label)
         own = text[max(start, end) : stop]
         before = text[end : max(start, end)]
-        repeated = place in shown
-        pieces.append(
-            ShownPiece(
-                before, own, totals[place], name, tokens=sources[place].tokens, repeated=repeated, keeps_lines=True
-            )
-        )
+        tokens, repeated = sources[place].tokens, place in shown
+        pieces.append(ShownPiece(before, own, totals[place], name, tokens=tokens, repeated=repeated, keeps_lines=True))
         shown.add(place)
         end = max(stop, end)
     return pieces

@@ -70,8 +70,8 @@ class ScoreCell:
     name: str = ""  # where it stands alone, if not its text: "電 (2 of 3)" for the second token of a character
     token: str = ""  # as the tokenizer writes it, if not as its text
     interval: Interval | None = None  # if the method says how sure it is
-    repeated: bool = False  # a further piece of a part that has a cell already
     tokens: tuple[int, ...] = ()  # positions in the record's tokens
+    repeated: bool = False  # a further piece of a part that has a cell already
 
     @property
     def uncertain(self) -> bool:
@@ -233,7 +233,8 @@ def answer_parts(group: Mapping[str, Attribution], look: Look) -> list[AnswerPar
         return []
     return [
         AnswerPart(
-            *map(visible_lines, shown),
+            visible_lines(before),
+            visible_lines(text),
             format_chance(row.log_probability),
             tuple(
                 _row(name, with_row(group[name], answer.rows[place]), look)
@@ -241,7 +242,7 @@ def answer_parts(group: Mapping[str, Attribution], look: Look) -> list[AnswerPar
                 if answer is not None
             ),
         )
-        for place, (row, shown) in enumerate(zip(first.rows, place_parts(first.rows), strict=True))
+        for place, (row, (before, text)) in enumerate(zip(first.rows, place_parts(first.rows), strict=True))
     ]
 
 
@@ -320,15 +321,10 @@ def cells(
 def _cell(piece: ShownPiece, strongest: float) -> ScoreCell:
     shown = visible_lines if piece.keeps_lines else visible
     text, token = shown(piece.text), visible(piece.token)
+    share, before = piece.score / strongest, shown(piece.before)
+    own = "" if token == text else token
     return ScoreCell(
-        text,
-        piece.score,
-        piece.score / strongest,
-        shown(piece.before),
-        visible(piece.name),
-        "" if token == text else token,
-        repeated=piece.repeated,
-        tokens=piece.tokens,
+        text, piece.score, share, before, visible(piece.name), own, repeated=piece.repeated, tokens=piece.tokens
     )
 
 

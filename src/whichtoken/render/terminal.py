@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -67,7 +67,8 @@ def show_results(results: Iterable[Results], row: str | None = None) -> None:
         from whichtoken.render.html import fragment
 
         display = import_module("IPython.display")
-        display.display(results if row is None else display.HTML(fragment(results, row)))
+        shown: Any = results
+        display.display(shown if row is None else display.HTML(fragment(shown, row)))
     else:
         print_each(console, results, Look(row=row))
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from whichtoken.answers import PromptTokens, find_sources
 from whichtoken.records import Attribution
+from whichtoken.render.answers import sources_of
 from whichtoken.render.numbers import format_remaining, format_share
 from whichtoken.targets import SourceLevel
 from whichtoken.trust import Confidence
@@ -138,9 +138,7 @@ def _units(record: Attribution) -> str:
 
 def _parts(record: Attribution) -> list[_Part]:
     if record.generated is not None:
-        tokens = PromptTokens(record.texts, record.spans, record.sequences, record.word_ids)
-        level = _UNITS.get(record.settings.get("units", "word"), "word")
-        sources = find_sources(tokens, record.generated.segments, level)
+        sources = sources_of(record, _UNITS.get(record.settings.get("units", "word"), "word"))
         return [_Part(_quote(s.label), sum(record.scores[i] for i in s.tokens), s.tokens) for s in sources]
     if record.picture is not None:
         first = len(record.tokens) - record.picture.rows * record.picture.columns

@@ -112,7 +112,8 @@ class TextGeneration(Task):
         return [prompts.read_prompt(self.subject, prompt, number) for number, prompt in enumerate(given, first)]
 
     def document_key(self, document: PromptDocument) -> Any:
-        return document.prompt
+        own = document.prompt
+        return own.text, own.messages, own.documents, own.continuation  # not where it was read
 
     def pieces(self, documents: Sequence[PromptDocument], target: AnswerRequest, first: int) -> list[Piece]:
         pieces = []
@@ -227,7 +228,9 @@ class TextGeneration(Task):
         )
         label = prompts.text_of(answer, goal.places).strip()
         if goal.request.foil is not None:
-            label = f"{label} rather than {goal.request.foil.strip()}"
+            span, foil = answer.spans[goal.places[0]], goal.request.foil.strip()
+            before = "" if span is None else answer.text[: span[0]].strip()
+            label = f"{label} rather than {foil.removeprefix(before).strip() or foil}"
             generated = replace(generated, rows=(replace(generated.rows[0], text=label),))
         return Attribution(
             texts=tokens.texts,

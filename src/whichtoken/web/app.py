@@ -137,8 +137,8 @@ async def predict(asked: PredictRequest, service: Current) -> Response:
 
 async def _click(service: Service, thread: Any, work: Callable[..., Any], *parts: Any) -> Any:
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, work, *parts)
-    except RuntimeError:  # the thread has ended
+        return await asyncio.get_running_loop().run_in_executor(thread, service.watch_click, work, *parts)
+    except (RuntimeError, asyncio.CancelledError):  # the thread has ended, or is to end
         service.check_running()
         raise
 

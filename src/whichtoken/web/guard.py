@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from whichtoken.web.counters import Counters
 from whichtoken.web.encoding import to_bytes
-from whichtoken.web.failures import describe_error
+from whichtoken.web.failures import describe_error, note_unexpected
 from whichtoken.web.limits import Access, Limits, Refusal, too_large
+from whichtoken.web.replies import ErrorReply
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -62,6 +63,9 @@ class Guard:
         started, seen = monotonic(), dict[str, int]()
         try:
             await self._serve(scope, receive, _with_headers(send, seen))
+        except Exception as error:  # not passed on: a server would log its message, which may quote a text
+            if "status" not in seen:
+                await send_error(_with_headers(send, seen), note_unexpected(error, self.counters))
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self.counters.add("whichtoken_requests_total", route=route, status=str(seen.get("status", 499)))
@@ -75,7 +79,7 @@ class Guard:
             check_token(scope["path"], headers, self.access)
             body = await self._body(scope, headers, receive)
         except Refusal as refusal:
-            await send_error(sender, refusal)
+            await send_error(sender, describe_error(refusal))
             return
         if body is not None:
             await self.app(scope, _replay(body, receive), sender)
@@ -160,11 +164,11 @@ def _host_name(host: str) -> str | None:
     return split.hostname
 
 
-async def send_error(send: Send, refusal: Refusal) -> None:
-    body = to_bytes(describe_error(refusal))
+async def send_error(send: Send, reply: ErrorReply) -> None:
+    body, status = to_bytes(reply), reply.error.status
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += [(b"www-authenticate", b"Bearer")] * (refusal.status == 401) + [(b"connection", b"close")]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    headers += [(b"www-authenticate", b"Bearer")] * (status == 401) + [(b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 

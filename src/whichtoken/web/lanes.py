@@ -63,11 +63,15 @@ class Report:
         if self.ticket.cancelled.is_set():
             raise Cancelled
         if now - self.started > self.seconds:
-            raise Refusal(408, "TimeLimit", f"this took over {self.seconds:g} s; choose fewer or faster methods")
+            raise over_time(self.seconds)
         if shows:
             done, of, what = self._progress
             seconds = round(now - self.started, 2)
             self.event("progress", {"done": done, "of": of, "what": what, "passes": self.passes, "seconds": seconds})
+
+
+def over_time(seconds: float) -> Refusal:
+    return Refusal(408, "TimeLimit", f"this took over {seconds:g} s; ask for less, or choose faster methods")
 
 
 class Lane:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichtoken.records import Attribution, Prediction, Reading
+from whichtoken.render.rows import ShownReading
 from whichtoken.tables import Agreement
 from whichtoken.web.limits import Limits
 
@@ -189,6 +190,7 @@ class ReferenceView:
 class AnswerPartView:
     """A part of a generated answer, with its own map of the prompt."""
 
+    before: str
     text: str
     tokens: tuple[int, ...]
     log_probability: float
@@ -212,7 +214,7 @@ class ResultView:
     label: str
     output: str
     head: str
-    reading: Reading
+    reading: ShownReading
     model: str
     source: str
     predicted: Prediction | None

@@ -1,19 +1,23 @@
 """Service: everything that a running server holds, and how it ends."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Event, Lock
+from time import monotonic
+from typing import Any, TypeVar
 
 from whichtoken.models import Subject
+from whichtoken.models.cancelling import watched_by
 from whichtoken.records import Attribution
 from whichtoken.web.benchmarks import StoredBenchmark
 from whichtoken.web.counters import Counters, Labels
 from whichtoken.web.facts import info_reply
-from whichtoken.web.lanes import Lane
+from whichtoken.web.lanes import Lane, over_time
 from whichtoken.web.limits import Limits, Refusal
 from whichtoken.web.replies import InfoReply
 from whichtoken.web.served import Served, find_model, serve_subjects
 
+_T = TypeVar("_T")
 GRACE = 10.0  # seconds for the last passes of cancelled jobs
 
 
@@ -39,6 +43,18 @@ class Service:
         same = (model for model in self.models.values() if model.subject.fingerprint() == record.revision)
         return next(same, None)
 
+    def watch_click(self, work: Callable[..., _T], *parts: Any) -> _T:
+        """Do the work of a click, unless the server is to end or the time of a job is over."""
+        started = monotonic()
+
+        def before_pass() -> None:
+            self.check_running()
+            if monotonic() - started > self.limits.job_seconds:
+                raise over_time(self.limits.job_seconds)
+
+        with watched_by(before_pass):
+            return work(*parts)
+
     @property
     def n_jobs(self) -> int:
         return sum(map(len, self.lanes.values()))
@@ -63,8 +79,9 @@ class Service:
     def stop(self) -> None:
         """End all jobs; new ones are refused."""
         self.stopping.set()
-        for lane in self.lanes.values():
-            lane.close(GRACE)
+        for seconds in (0.0, GRACE):  # tell all of them first
+            for lane in self.lanes.values():
+                lane.close(seconds)
         for model in self.models.values():
             model.clicks.shutdown(wait=True, cancel_futures=True)
 

@@ -4,13 +4,11 @@ The content is that of all other pictures (`render.rows`); nothing is computed o
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
-from math import exp
+from dataclasses import asdict
 from typing import get_args
 
 from whichtoken.records import Attribution
 from whichtoken.render.html import class_of
-from whichtoken.render.numbers import format_share
 from whichtoken.render.palette import step_of
 from whichtoken.render.pictures import overlay_png
 from whichtoken.render.rows import (
@@ -22,7 +20,6 @@ from whichtoken.render.rows import (
     effects_of,
     panels,
     uncertain_legend,
-    visible,
 )
 from whichtoken.web.replies import (
     AnswerPartView,
@@ -72,26 +69,25 @@ def result_view(
         },
         picture=_picture_view(panel),
         references=tuple(references),
-        answer=_answer_view(name, record, parts),
+        answer=_answer_view(record, drawn, parts),
     )
 
 
-def _answer_view(name: str, record: Attribution, removable: Mapping[Level, Tokens]) -> AnswerView | None:
-    """Return the answer of a language model, with a row of the prompt for each of its parts."""
+def _answer_view(
+    record: Attribution, drawn: Mapping[Level, Panel], removable: Mapping[Level, Tokens]
+) -> AnswerView | None:
+    """Return the answer of a language model, with a row of the prompt for each of its parts, if it has several."""
     generated = record.generated
     if generated is None:
         return None
+    first = next(iter(drawn.values()))
     parts = []
-    for part in generated.rows:
-        only = replace(generated, rows=(part,))
-        alone = replace(record, scores=part.scores, confidence=part.confidence, layers=(), generated=only)
+    for place, (part, shown) in enumerate(zip(generated.rows, first.parts, strict=False)):
         rows: dict[str, RowView] = {
-            level: row_view(panels({name: alone}, Look(level))[0].rows[0], tokens)
-            for level, tokens in removable.items()
+            level: row_view(panel.parts[place].rows[0], removable[level]) for level, panel in drawn.items()
         }
-        shown = format_share(exp(min(0.0, part.log_probability)))
-        parts.append(AnswerPartView(visible(part.text), part.tokens, part.log_probability, shown, rows))
-    return AnswerView(visible(record.texts[-1]), generated.is_given, tuple(parts))
+        parts.append(AnswerPartView(shown.before, shown.text, part.tokens, part.log_probability, shown.chance, rows))
+    return AnswerView(first.answer, generated.is_given, tuple(parts))
 
 
 def _picture_view(panel: Panel) -> PictureView | None:

@@ -23,14 +23,14 @@ function rowOf(element, number, data) {
   const before = cells.map((cell) => [cell.className, cell.title, cell.nextElementSibling?.textContent]);
   const texts = beside.map(([, part]) => part?.textContent);
 
-  function number_of(cell) {
+  function numberOf(cell) {
     return cell.nextElementSibling?.tagName === "SMALL" ? cell.nextElementSibling : null;
   }
 
   function restore() {
     cells.forEach((cell, i) => {
       [cell.className, cell.title] = before[i];
-      if (number_of(cell)) number_of(cell).textContent = before[i][2];
+      if (numberOf(cell)) numberOf(cell).textContent = before[i][2];
     });
     beside.forEach(([, part], i) => part && (part.textContent = texts[i]));
   }
@@ -42,9 +42,9 @@ function rowOf(element, number, data) {
       const share = map.shares[i] / 1000;
       cell.className = `${classOf(share, data.steps)}${uncertain.has(i) ? " uncertain" : ""}`;
       cell.title = describe(data.names[i], share, map.strongest);
-      if (number_of(cell)) number_of(cell).textContent = signed(share, 2);
+      if (numberOf(cell)) numberOf(cell).textContent = signed(share, 2);
     });
-    for (const [name, element_of] of beside) if (element_of) element_of.textContent = map[name];
+    for (const [name, slot] of beside) if (slot) slot.textContent = map[name];
   }
   return { restore, show };
 }

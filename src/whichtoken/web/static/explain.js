@@ -38,6 +38,7 @@ const TABS = [
   ["references", "References", drawReferences],
   ["export", "Save and export", drawExport],
 ];
+const LONG = 60; // words: longer texts are set in smaller letters
 const EFFECTS = { below: "opposes", above: "supports", what: "the label" };
 let drawn = null; // the words as drawn
 
@@ -152,6 +153,7 @@ function drawReading() {
     label: `${model().parts}; move with the arrow keys, press Space to switch one off or on`,
   };
   drawn = result?.picture ? drawPatches(row, result.picture, options) : drawSwitches(row, options);
+  find("outcome").classList.toggle("long", row.cells.length > LONG && !result?.picture);
   drawAnswer(find("answer"), result?.answer ?? null);
   put(find("words"), drawn.element);
   if (held >= 0) drawn.items[held]?.focus();

@@ -2,9 +2,7 @@
 
 import { h, put } from "./dom.js";
 import { percent } from "./format.js";
-import { answered, resultOf } from "./session.js";
-
-export const hasReferences = () => answered().some((name) => resultOf(name).references?.length);
+import { answered, resultOf, session } from "./session.js";
 
 /** Fills the tab. */
 export function drawReferences(place) {
@@ -15,7 +13,9 @@ export function drawReferences(place) {
       h(
         "p",
         { class: "quiet" },
-        "Only Contrast-CAT compares the input with references. Add contrast-cat to see the ones it used.",
+        session.progress
+          ? "The references follow the explanation."
+          : "Only Contrast-CAT compares the input with references. Add contrast-cat to see the ones it used.",
       ),
     );
     return;
