@@ -77,7 +77,7 @@ def measure(subject: wt.Subject, length: int, references: int) -> list[str]:
     row = Row(ids, types, tuple(row.special[i] for i in keep))
     twin = subject.with_twin()
     batch = subject.batch([row])
-    goal = class_objective(subject, [Predicted()], subject.logits(batch))
+    goal = class_objective(subject, [Predicted()], twin.logits(batch))  # before the hook: with hooks, padding stays
     trace = capture(subject, batch, lambda logits: goal, REPO.needs)
     maps = maps_of(trace, library, references)
     batch_sizes: list[int] = []

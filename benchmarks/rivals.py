@@ -109,6 +109,10 @@ def shap(subject: wt.Subject, texts: list[str]) -> Work:
 
 def lxt_rows(repeat: int) -> Iterator[tuple[str, str, str, float, str]]:
     """Yield the rows of LXT, which patches the classes of Llama for the whole process: ours is measured before it."""
+    from transformers import pytorch_utils
+
+    # LXT 2.1 imports it for its BERT; transformers 5 has no such function, and Llama does not need it.
+    pytorch_utils.find_pruneable_heads_and_indices = None
     from lxt.efficient import monkey_patch
     from transformers.models.llama import modeling_llama
 
