@@ -240,7 +240,7 @@ def wt_units(record: wt.Attribution) -> list[tuple[int, ...]]:
 def test_a_foil_is_contrasted_where_it_differs() -> None:
     record = explain(generate=None, continuation=" the film", foil=" the music")["attn-lrp"]
     own = subject()
-    assert record.label == "film rather than the music"
+    assert record.label == "film rather than music"
     toward, against = record.target.ids[0], record.target.rather_than[0]
     with torch.no_grad():
         logits = own.model(input_ids=torch.tensor([record.generated.ids])).logits[0]
