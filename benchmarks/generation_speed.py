@@ -165,8 +165,8 @@ def main() -> None:
         "",
         f"{subject.title}, {options.prompt} + {options.answer} tokens, float32, {torch.get_num_threads()} thread(s), "
         f"torch {torch.__version__}, {platform.machine()}. Least CPU seconds of {options.repeat} runs in turn "
-        "(`python benchmarks/generation_speed.py`). Below 1, whichtoken is faster. The other packages have no map of the whole "
-        "answer except the sum of the maps of its tokens.",
+        "(`python benchmarks/generation_speed.py`). Below 1, whichtoken is faster. The other packages "
+        "have no map of the whole answer except the sum of the maps of its tokens.",
         "",
         "| same method | package | whichtoken, s | package, s | ratio |",
         "|---|---|---|---|---|",
