@@ -527,7 +527,7 @@ FILES = {
 }
 # Words after `explain`, exit code, what is said.
 FAILURES: dict[str, tuple[list[str], int, str]] = {
-    "no text": ([], 2, "give one of TEXT, - for standard input, --file, --image, or --question"),
+    "no text": ([], 2, "give one of TEXT, - for standard input, --file, --image, --prompt, or --question"),
     "text and file": (["very slow", "--file", "fine.csv"], 2, "give one of TEXT, - for"),
     "empty text": ([" "], 2, "text 1 has an empty text"),
     "missing file": (["--file", "nowhere.csv"], 2, "there is no file nowhere.csv"),
