@@ -1,6 +1,6 @@
 """Measure how faithful methods are for language models.
 
-    python benchmarks/generation.py run NAME MODEL PROMPTS.jsonl [--prompts N] [--tokens 24] [--methods LIST]
+    python benchmarks/generation.py run NAME MODEL PROMPTS.jsonl [--prompts N] [--level word] [--tokens 24]
     python benchmarks/generation.py report
 
 `run` measures the first N prompts in benchmarks/runs/NAME, and resumes there; the more prompts, the longer. `report`
@@ -14,17 +14,22 @@ from pathlib import Path
 import torch
 
 import whichtoken as wt
+from whichtoken.bench._run import gather, measure_parts, prepare, run_sample, specification
+from whichtoken.bench.folder import Folder
+from whichtoken.core.trace import Method
 from whichtoken.tables import BenchTable, Line
 
 HERE = Path(__file__).parent
-METHODS = (
-    "attn-lrp,cp-lrp,gradient-x-input,integrated-gradients,gae,attcat,cat,raw-attention,rollout,alti,random,posterior,"
-    "leave-one-out,lime,kernel-shap"
-)
-LEVELS = "sentence,word,sentence-but-last-word,word-but-last-word"
+SINGLE = "attn-lrp,cp-lrp,gradient-x-input,gae,attcat,cat,raw-attention,rollout,alti,att-x-att-grads,random"
+STEPS = 16  # of integrated gradients
 EXACT = 8  # sentences up to which all orders are compared; bounds of many words would take most of the time
 METRICS = ("normalised-aopc", "above-random", "aopc", "top-drop", "lds", "additivity")
-RUNS = {"generation-stories": "openings of stories", "generation-chats": "short chats"}  # in benchmarks/runs
+STORIES, CHATS = "benchmarks/data/stories.jsonl", "benchmarks/data/chats.jsonl"
+RUNS = {  # in benchmarks/runs: what was measured, and how; MODEL is the folder of the model
+    "generation-stories": ("openings of stories, by sentence", f"MODEL {STORIES}"),
+    "generation-stories-words": ("openings of stories, by word", f"MODEL {STORIES} --level word"),
+    "generation-chats": ("short chats, by sentence", f"MODEL {CHATS}"),
+}
 TITLES = {
     "sentence": "By sentence",
     "word": "By word",
@@ -37,6 +42,7 @@ CURVES = {
     "aopc delete morf tenths": "AOPC",
     **{f"top-drop@{k} delete morf top": f"drop, top {k}" for k in (1, 3, 5, 10)},
 }
+SHORT = {"normalised-aopc": "normalised AOPC", "aopc": "AOPC", "lds": "LDS"}
 COSTS = {"seconds": "seconds", "evaluations": "evaluations", "additivity": "additivity"}
 INTRODUCTION = (
     "Greedy answers of at most 24 tokens; the prompts are made by `python benchmarks/generation_prompts.py`. What is "
@@ -54,37 +60,63 @@ INTRODUCTION = (
 def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     how = wt.bench.protocol(
-        level=args.levels.split(",")[0],
-        further_levels=tuple(args.levels.split(",")[1:]),
+        level=args.level,
+        further_levels=(f"{args.level}-but-last-word",),
         metrics=METRICS,
         orders=("morf",),
         generate=args.tokens,
         bounds_up_to=EXACT,
         sample=args.prompts,
     )
-    subject = wt.load(args.model)
-    table = wt.bench.run(subject, args.data, args.methods.split(","), protocol=how, out=HERE / "runs" / args.name)
-    table.show()
+    bench = prepare(wt.load(args.model), methods(args.level), how)
+    sample, folder = gather(bench, bench.task.examples(args.data, None, None)), Folder(HERE / "runs" / args.name)
+    folder.claim(specification(bench, sample, {}), {"sample": args.prompts})
+    for n in range(args.step, len(sample.items), args.step):  # what was measured is saved after each step
+        list(measure_parts(bench, sample.items[:n], folder))
+    print(run_sample(bench, sample, folder, {}).verdict)
+
+
+def methods(units: str) -> list[Method]:
+    """Return all methods; those that remove units, with these."""
+    removing = ("posterior", "leave-one-out", "lime", "kernel-shap", "context-cite")
+    return [
+        *(wt.method(name) for name in SINGLE.split(",")),
+        wt.method("integrated-gradients", steps=STEPS),
+        *(wt.method(name, units=units) for name in removing),
+    ]
 
 
 def report() -> None:
     tables = {name: wt.bench.read_table(HERE / "runs" / name) for name in RUNS if (HERE / "runs" / name).exists()}
-    lines = ["# Which words of the prompt? Methods for models that generate text", "", INTRODUCTION]
+    lines = ["# Which words of the prompt? Methods for models that generate text", "", INTRODUCTION, ""]
+    lines += ["## Which method to use", "", *(f"- {advice(table, RUNS[name][0])}" for name, table in tables.items())]
     for name, table in tables.items():
-        facts = dict(table.facts)
-        lines += ["", f"## {facts['model']}: {RUNS[name]}", "", f"`{command(name)}`", ""]
-        lines += [f"{facts['prompts']}; {facts['lengths']}. {facts['evaluations']}.", "", f"**{table.verdict}**"]
-        for level, title in TITLES.items():
-            lines += section(table, level, title)
-        lines += ["", "### Cost", "", *rows(table, COSTS)]
+        facts, (title, words) = dict(table.facts), RUNS[name]
+        n = table.lines[0].cells["seconds"].n
+        lines += ["", f"## {facts['model']}: {title}", ""]
+        lines += [f"`python benchmarks/generation.py run {name} {words} --prompts {n}`", ""]
+        lines += [f"{facts['prompts']}; {facts['lengths']}. {facts['evaluations']}.", "", f"Verdict: {table.verdict}"]
+        for level, heading in TITLES.items():
+            lines += section(table, level, heading)
+        lines += ["", "### Cost and additivity", "", *rows(table, COSTS)]
     (HERE / "results" / "generation.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def command(name: str) -> str:
-    """Return how a run was made; the folder of the model differs from machine to machine."""
-    levels = "" if name == "generation-stories" else " --levels sentence"
-    data = name.removeprefix("generation-")
-    return f"python benchmarks/generation.py run {name} MODEL benchmarks/data/{data}.jsonl --prompts N{levels}"
+def advice(table: BenchTable, title: str) -> str:
+    """Return which methods rank highest by the first column and by LDS: of all, and of those that remove nothing."""
+    first, lds = table.columns[0], next(column for column in table.columns if column.metric == "lds")
+    facts, said = dict(table.facts), []
+    for column in (first, lds):
+        ranked = sorted(
+            (line for line in table.lines if not line.control), key=lambda line: -line.cells[column.name].mean
+        )
+        untuned = [line for line in ranked if not line.tuned_on_deletion]
+        chance = next(line for line in table.lines if line.method == "random").cells[column.name].mean
+        named = [f"`{line.method}` {line.cells[column.name].mean:.2f}" for line in (ranked[0], *untuned[:2])]
+        told = f"{named[0]}; without removing anything, {named[1]}, then {named[2]}; `random` {chance:.2f}"
+        said.append(f"highest {SHORT[column.metric]}: {told}")
+    n = table.lines[0].cells["seconds"].n
+    return f"{facts['model']}, {title}, {n} prompts: {'. '.join(said)}."
 
 
 def section(table: BenchTable, level: str, title: str) -> list[str]:
@@ -131,8 +163,8 @@ def main() -> None:
         runs.add_argument(name)
     runs.add_argument("--prompts", type=int)
     runs.add_argument("--tokens", type=int, default=24)
-    runs.add_argument("--levels", default=LEVELS)
-    runs.add_argument("--methods", default=METHODS)
+    runs.add_argument("--level", choices=("sentence", "word"), default="sentence")
+    runs.add_argument("--step", type=int, default=4)
     commands.add_parser("report")
     args = parser.parse_args()
     if args.command == "run":

@@ -202,6 +202,13 @@ CHOSEN = (
     Chosen("methods/lime.py", "generator.integers(1, n + 1)", "generator.integers(1, n)",
         "methods/test_perturbing.py::test_lime_removes_sets_of_every_size", "never are all words removed"),
     # Metrics and benchmarks
+    Chosen("metrics/ablations.py", "(last - (counts - 1) / 2)[inverse]", "last.astype(float)[inverse]",
+        "bench/test_generation.py::test_spearman_shares_ranks_and_constant_values_have_none",
+        "tied values get the highest of their ranks"),
+    Chosen("evaluate.py", "_patterns_without(source, units, ~kept)", "_patterns_without(source, units, kept)",
+        "bench/test_generation.py::test_the_linear_datamodelling_score", "what should be kept is removed"),
+    Chosen("bench/removal_metrics.py", "step = 1 + TOP.index(k)", "step = TOP.index(k)",
+        "bench/test_generation.py::test_the_drop_without_the_top_words", "the drop of a smaller k is reported"),
     Chosen("metrics/curves.py", "for removed, p in pairs if removed > 0]", "for removed, p in pairs if removed >= 0]",
         "test_metrics.py::test_metrics_by_hand", "the whole text counts as a step"),
     Chosen("metrics/ranks.py", 'np.argsort(-row, kind="stable")[:k]', 'np.argsort(row, kind="stable")[::-1][:k]',

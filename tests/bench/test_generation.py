@@ -19,7 +19,7 @@ from tests.tiny import language_subject
 import whichtoken as wt
 from whichtoken.bench._run import gather, prepare, specification
 from whichtoken.bench.measure import measure
-from whichtoken.bench.removal_metrics import ratio_cell
+from whichtoken.bench.removal_metrics import ratio_cell, top_drop
 from whichtoken.bench.results import InputResult
 from whichtoken.errors import BadInput, BadSetting
 from whichtoken.metrics.ablations import Ablations, draw_kept, linear_datamodelling_score, spearman
@@ -89,9 +89,11 @@ def test_the_drop_without_the_top_words(method: str) -> None:
     plan = Plan("delete", "morf", "top", "word")
     curve = result.curve(method, plan)
     ranked = sorted(range(len(groups)), key=lambda word: -scores[word])
-    for step, k in enumerate((1, 3, 5, 10), 1):
+    for k in (1, 3, 5, 10):
         gone = {i for word in ranked[:k] for i in groups[word]}
-        assert curve.outputs[0] - curve.outputs[step] == pytest.approx(without(record, set()) - without(record, gone))
+        assert top_drop(curve, k) == pytest.approx(without(record, set()) - without(record, gone))
+    few = result.curve(method, Plan("delete", "morf", "top", "sentence"))
+    assert (top_drop(few, 3) is None, top_drop(few, 5)) == (False, None)  # there are three sentences
 
 
 @pytest.mark.parametrize(("method", "level"), [*product(METHODS, ("word", "word-but-last-word"))])

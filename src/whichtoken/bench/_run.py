@@ -55,7 +55,8 @@ def run(
     """Measure how faithful methods are on many inputs; return a table with intervals and tests.
 
     `texts`: a list, rows of a data set, or a file; for question answering, a file in SQuAD format or a list of
-    `Question`; for images, a folder, a file with a column `image`, or a list. `methods`: by default every supported
+    `Question`; for images, a folder, a file with a column `image`, or a list; for models that generate text, prompts or
+    a file with a column `prompt` or `messages`. `methods`: by default every supported
     method except the most expensive ones, controls included. `labels`: a list or the name of a column, for protocols
     that explain the gold class. `protocol`: a preset ("recommended", "quick", "full", or that of a paper:
     "contrast-cat", "attcat", "attcat-paper", "mask-lrp") or a `wt.bench.protocol(...)`. `out`: a folder for the table,
