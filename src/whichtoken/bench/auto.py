@@ -50,7 +50,7 @@ def best_method(subject: AnySubject, texts: Any = (), benchmark: str | Path | No
         examples = list(islice(task.examples(texts, None, None), SMALL))
         if not examples:
             raise UsageError(f"there is no stored benchmark of this model; pass {task.unit}s to run a small one on")
-        how = protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",), min_tokens=1)
+        how = protocol(metrics=("aopc", "normalised-aopc"), orders=("morf",), min_tokens=1, further_levels=())
         bench = prepare(opened, None, how)
         table = run_sample(bench, gather(bench, examples), None, {})
         origin = f"a small benchmark on {len(examples)} {task.unit}{'s' * (len(examples) != 1)}"
