@@ -9,6 +9,7 @@ writes benchmarks/results/generation.md from the runs that it names.
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> None:
         bounds_up_to=EXACT,
         sample=args.prompts,
     )
-    bench = prepare(wt.load(args.model), methods(args.level), how)
+    subject = replace(wt.load(args.model), name=Path(args.model).name)
+    bench = prepare(subject, methods(args.level), how)
     sample, folder = gather(bench, bench.task.examples(args.data, None, None)), Folder(HERE / "runs" / args.name)
     folder.claim(specification(bench, sample, {}), {"sample": args.prompts})
     for n in range(args.step, len(sample.items), args.step):  # what was measured is saved after each step

@@ -179,6 +179,15 @@ def test_protocols_of_prompts() -> None:
     )
 
 
+def test_a_benchmark_does_not_depend_on_where_its_prompts_are_stored(tmp_path: Path) -> None:
+    bench, digests = prepare(subject(), ["random"], wt.bench.protocol()), set()
+    for name in ("one.jsonl", "two.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"prompt": PROMPT}) + "\n", encoding="utf-8")
+        digests.add(gather(bench, bench.task.examples(tmp_path / name, None, None)).digest)
+    digests.add(gather(bench, bench.task.examples([PROMPT], None, None)).digest)
+    assert len(digests) == 1
+
+
 def test_a_prompt_of_one_word_is_left_out() -> None:
     how = wt.bench.protocol(metrics=("aopc",), orders=("morf",), generate=2)
     table = wt.bench.run(subject(), ["the", PROMPT], ["random"], protocol=how)

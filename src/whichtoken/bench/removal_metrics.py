@@ -5,6 +5,7 @@ They suit prompts, whose sources one would remove one by one, and work for every
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -37,6 +38,14 @@ def top_drop(curve: Curve, k: int) -> float | None:
     return curve.outputs[0] - curve.outputs[step] if step < len(curve.outputs) else None
 
 
+def _drop(plan: Plan, k: int, record: InputResult, method: str) -> float | None:
+    return top_drop(record.curve(method, plan), k)
+
+
+def _stored(key: str, record: InputResult, method: str) -> float | None:
+    return record.methods[method].values.get(key)
+
+
 @dataclass(frozen=True)
 class TopDrop(BenchMetric):
     """The mean drop of the output when the highest 1, 3, 5 and 10 units are removed, a column for each."""
@@ -53,7 +62,7 @@ class TopDrop(BenchMetric):
     def _of_plan(self, name: str, inputs: Sequence[InputResult], plan: Plan, output: str) -> Columns:
         level, by = name_level(plan, inputs)
         for count in TOP:
-            values = by_method(inputs, lambda record, method, n=count: top_drop(record.curve(method, plan), n))
+            values = by_method(inputs, partial(_drop, plan, count))
             if any(values.values()):
                 about = f"drop of the {output} without the {count} highest, over inputs that have as many"
                 title = f"drop, top {count}, {plan.perturbation}{by}"
@@ -85,7 +94,7 @@ class LinearDatamodelling(BenchMetric):
         stored = [key for record in inputs for result in record.methods.values() for key in result.values]
         keys = [key for key in dict.fromkeys(stored) if key.startswith(f"{name} ")]
         for key in keys:
-            values = by_method(inputs, lambda record, method, of=key: record.methods[method].values.get(of))
+            values = by_method(inputs, partial(_stored, key))
             by = f", by {key.removeprefix(f'{name} ')}" if len(keys) > 1 else ""
             # The ablations are deletions, on which some methods were tuned, though not on these ones.
             column = Column(key, f"{self.title}{by}", self.about, "higher", flattered=True, metric=name)
@@ -100,7 +109,7 @@ class Additivity(BenchMetric):
         return None if scored.own.confidence is None else scored.own.confidence.additivity
 
     def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
-        values = by_method(inputs, lambda record, method: record.methods[method].values.get(name))
+        values = by_method(inputs, partial(_stored, name))
         if any(values.values()):
             about = "how far the effects of single units add up to those of many; of methods that measure it"
             column = Column(name, name, about, "", metric=name)
@@ -122,14 +131,14 @@ class AboveRandom(CurveMetric):
             level, by = name_level(plan, inputs)
             title = f"{self.title}, {plan_words(plan)}{by}"
             column = Column(f"{name} {plan}{level}", title, self.about, "higher", metric=name, plan=plan)
-            gains = by_method(known, lambda record, method, of=plan: _gain(record, method, of))
+            gains = by_method(known, partial(_gain, plan))
             ways = [(_upper(record, plan) or 0.0) - aopc(record.curve(RANDOM, plan)) for record in known]
             if sum(ways) > 0:
                 cells = {method: ratio_cell(list(of.values()), ways) for method, of in gains.items()}
                 yield column, with_p_values(column, gains, cells)
 
 
-def _gain(record: InputResult, method: str, plan: Plan) -> float:
+def _gain(plan: Plan, record: InputResult, method: str) -> float:
     return aopc(record.curve(method, plan)) - aopc(record.curve(RANDOM, plan))
 
 

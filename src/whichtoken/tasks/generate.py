@@ -112,7 +112,8 @@ class TextGeneration(Task):
         return [prompts.read_prompt(self.subject, prompt, number) for number, prompt in enumerate(given, first)]
 
     def document_key(self, document: PromptDocument) -> Any:
-        return document.prompt
+        own = document.prompt
+        return own.text, own.messages, own.documents, own.continuation  # not where it was read
 
     def pieces(self, documents: Sequence[PromptDocument], target: AnswerRequest, first: int) -> list[Piece]:
         pieces = []
