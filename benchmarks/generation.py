@@ -60,8 +60,8 @@ INTRODUCTION = (
     "reuse."
 )
 LIMITS = (
-    "How far this can be trusted: methods marked \\* removed some or all of the very sets of sentences by which they are "
-    "then judged, because a short prompt has no others, so their lead over the other methods is partly built in. "
+    "How far this can be trusted: methods marked \\* removed some or all of the very sets of sentences by which they "
+    "are then judged, because a short prompt has no others, so their lead over the other methods is partly built in. "
     f"Integrated gradients has {STEPS} steps instead of 50. Three prompts settle nothing: no test on so few can be "
     "significant, and • is then everywhere. Runs can be continued with a larger `--prompts` in the same folder."
 )
