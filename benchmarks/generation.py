@@ -22,6 +22,7 @@ from whichtoken.tables import BenchTable, Line
 
 HERE = Path(__file__).parent
 SINGLE = "attn-lrp,cp-lrp,gradient-x-input,gae,attcat,cat,raw-attention,rollout,alti,att-x-att-grads,random"
+ENOUGH = 30  # prompts for a recommendation
 STEPS = 16  # of integrated gradients
 EXACT = 8  # sentences up to which all orders are compared; bounds of many words would take most of the time
 METRICS = ("normalised-aopc", "above-random", "aopc", "top-drop", "lds", "additivity")
@@ -54,7 +55,15 @@ INTRODUCTION = (
     "kept with the log-probability. Brackets: 95 % bootstrap interval over prompts. Bold: best of the column; • not "
     "significantly worse (sign-flip test on the same prompts, p ≥ 0.05 after Holm's correction). \\*: the method "
     "itself evaluates prompts with words deleted, which these metrics reward. `evaluations` include those that write "
-    "the answer. Seconds were measured on a machine with other work, and compare only within a table."
+    "the answer. Seconds were measured on a machine with other work. They hardly compare methods: all share the answer "
+    "and the forward pass, and of those that remove sentences, the first (`posterior`) also pays for what the others "
+    "reuse."
+)
+LIMITS = (
+    "How far this can be trusted: methods marked \\* removed some or all of the very sets of sentences by which they "
+    "are then judged, because a short prompt has no others, so their lead over the other methods is partly built in. "
+    f"Integrated gradients has {STEPS} steps instead of 50. Three prompts settle nothing: no test on so few can be "
+    "significant, and • is then everywhere. Runs can be continued with a larger `--prompts` in the same folder."
 )
 
 
@@ -90,7 +99,7 @@ def methods(units: str) -> list[Method]:
 
 def report() -> None:
     tables = {name: wt.bench.read_table(HERE / "runs" / name) for name in RUNS if (HERE / "runs" / name).exists()}
-    lines = ["# Which words of the prompt? Methods for models that generate text", "", INTRODUCTION, ""]
+    lines = ["# Which words of the prompt? Methods for models that generate text", "", INTRODUCTION, "", LIMITS, ""]
     lines += ["## Which method to use", "", *(f"- {advice(table, RUNS[name][0])}" for name, table in tables.items())]
     for name, table in tables.items():
         facts, (title, words) = dict(table.facts), RUNS[name]
@@ -105,20 +114,22 @@ def report() -> None:
 
 
 def advice(table: BenchTable, title: str) -> str:
-    """Return which methods rank highest by the first column and by LDS: of all, and of those that remove nothing."""
+    """Return which method to use: of all, and of those that remove nothing; and which are no better than chance."""
     first, lds = table.columns[0], next(column for column in table.columns if column.metric == "lds")
-    facts, said = dict(table.facts), []
+    chance = next(line for line in table.lines if line.method == "random")
+    n = chance.cells["seconds"].n
+    few = f" (fewer than {ENOUGH}: an indication only)" if n < ENOUGH else ""
+    said = [f"{dict(table.facts)['model']}, {title}, {n} prompts{few}."]
     for column in (first, lds):
-        ranked = sorted(
-            (line for line in table.lines if not line.control), key=lambda line: -line.cells[column.name].mean
-        )
-        untuned = [line for line in ranked if not line.tuned_on_deletion]
-        chance = next(line for line in table.lines if line.method == "random").cells[column.name].mean
-        named = [f"`{line.method}` {line.cells[column.name].mean:.2f}" for line in (ranked[0], *untuned[:2])]
-        told = f"{named[0]}; without removing anything, {named[1]}, then {named[2]}; `random` {chance:.2f}"
-        said.append(f"highest {SHORT[column.metric]}: {told}")
-    n = table.lines[0].cells["seconds"].n
-    return f"{facts['model']}, {title}, {n} prompts: {'. '.join(said)}."
+        ranked = sorted(table.lines, key=lambda line: -line.cells[column.name].mean)
+        untuned = [line for line in ranked if not line.tuned_on_deletion and not line.control]
+        told = [f"`{line.method}` {line.cells[column.name].mean:.2f}" for line in (ranked[0], *untuned[:3], chance)]
+        said.append(f"Highest {SHORT[column.metric]}: {told[0]};")
+        said.append(f"of methods that remove nothing, {told[1]}, then {told[2]} and {told[3]}; {told[4]}.")
+    worse = [line for line in table.lines if line.cells[first.name].mean < chance.cells[first.name].mean]
+    names = ", ".join(f"`{line.method}`" for line in worse)
+    said.append(f"Below `random` by {SHORT[first.metric]}: {names or 'none'}.")
+    return " ".join(said)
 
 
 def section(table: BenchTable, level: str, title: str) -> list[str]:

@@ -147,6 +147,8 @@ def test_above_random_is_the_way_from_random_to_the_best() -> None:
         share = (own[line.method] - own["random"]) / (best - own["random"])
         assert line.cells["above-random delete morf tenths"].mean == pytest.approx(share)
     assert ratio_cell([1.0, 2.0], [2.0, 4.0]).mean == 0.5
+    some = ratio_cell([-1.0, 0.0, 1.0], [0.0, 0.0, 2.0])  # in two of three inputs, the random order is the best
+    assert (some.mean, math.isfinite(some.low), math.isfinite(some.high)) == (0, True, True)
 
 
 def test_spearman_shares_ranks_and_constant_values_have_none() -> None:

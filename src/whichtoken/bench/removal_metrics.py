@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from whichtoken.bench.metrics import (
+    ROUNDING,
     UP,
     BenchMetric,
     Columns,
@@ -149,9 +150,12 @@ def _upper(record: InputResult, plan: Plan) -> float | None:
 
 
 def ratio_cell(gains: Sequence[float], ways: Sequence[float]) -> Estimate:
-    """Return the ratio of the sums; the bootstrap draws inputs, each with both of its numbers."""
-    pairs = np.array([gains, ways], dtype=np.float64).T
-    low, high = interval(pairs, lambda means: means[:, 0] / means[:, 1])
+    """Return the ratio of the sums; the bootstrap draws inputs, each with both of its numbers.
+
+    Where the random order happens to be the best, there is no way; samples of such inputs alone have no ratio.
+    """
+    pairs, least = np.array([gains, ways], dtype=np.float64).T, ROUNDING * max(ways)
+    low, high = interval(pairs, lambda means: means[means[:, 1] > least, 0] / means[means[:, 1] > least, 1])
     return Estimate(sum(gains) / sum(ways), low, high, len(gains))
 
 
