@@ -48,9 +48,9 @@ def main() -> None:
     plain = Logits(deepcopy(wt.load().model).eval())
     makers: dict[str, Callable[[Logits], Run]] = {
         "torch, padded": lambda model: model,
-        "torch.compile, padded": partial(torch.compile, dynamic=True),
         "ONNX Runtime, padded": with_onnx,
         "OpenVINO, padded": with_openvino,
+        "torch.compile, padded": partial(torch.compile, dynamic=True),
     }
     lines = []
     for name, make in makers.items():
@@ -63,14 +63,18 @@ def main() -> None:
             continue
         except Exception as error:  # compilers and exporters fail in many ways
             lines.append(f"| {name} | fails: {type(error).__name__}: {' '.join(str(error).split())[:120]} |")
-            print(lines[-1], flush=True)
+            _write(lines)
             continue
         spent = process_time() - start
         cells = [f"{ratio:.2f}" for ratio, _ in ratios]
         lines.append(f"| {name} | {' | '.join(cells)} | {max(d for _, d in ratios):.0e} | {spent:.0f} s |")
-        print(lines[-1], flush=True)
+        _write(lines)
+
+
+def _write(lines: list[str]) -> None:
+    """Print the last line, and write all: what comes later may take long."""
+    print(lines[-1], flush=True)
     RESULT.write_text("\n".join([*head(), *lines]) + "\n", encoding="utf-8")
-    print(RESULT.read_text(encoding="utf-8"))
 
 
 def measure(subject: wt.Subject, run: Run) -> Iterator[tuple[float, float]]:
