@@ -306,7 +306,7 @@ def test_texts_for_images_and_images_for_texts(subject_of: Callable[..., wt.Subj
     for reason, reader in readers.items():
         with pytest.raises(UsageError, match=f"images were given, but .* {reason}"):
             wt.explain(reader, images=[noise()])
-    with pytest.raises(UsageError, match="give exactly one of inputs, images, or question with context"):
+    with pytest.raises(UsageError, match="give exactly one of inputs, images, prompt, or question with context"):
         wt.explain(subject(), ["a text"], images=[noise()])
     with pytest.raises(BadSetting, match=r"a Subject: wt.load"):
         wt.explain(7, images=[noise()])  # type: ignore[arg-type]

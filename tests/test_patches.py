@@ -13,7 +13,13 @@ from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.reproduce.pixels import patch_scores
 
 REFUSED = ("contrast-cat", "integrated-gradients", "mask-lrp", "refined-noise")
-FILLING = ("kernel-shap", "leave-one-out", "lime", "posterior")  # without an image processor, black is not defined
+FILLING = (
+    "context-cite",
+    "kernel-shap",
+    "leave-one-out",
+    "lime",
+    "posterior",
+)  # without an image processor, black is not defined
 BY_LABEL = {
     **{name: wt.method(name) for name in method_names() if name not in (*REFUSED, *FILLING)},
     **{f"{name}(perturbation=mean)": wt.method(name, perturbation="mean") for name in FILLING},

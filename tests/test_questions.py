@@ -265,7 +265,7 @@ def test_what_is_wrong_is_said() -> None:
         wt.explain(subject, question="Who?")
     with pytest.raises(UsageError, match="1 questions and 2 contexts"):
         wt.explain(subject, question=["Who?"], context=["It is.", "It was."])
-    with pytest.raises(UsageError, match="give exactly one of inputs, images, or question with context"):
+    with pytest.raises(UsageError, match="give exactly one of inputs, images, prompt, or question with context"):
         wt.explain(subject)
     with pytest.raises(BadInput, match="there is no span from token 3 to 99"):
         wt.explain(subject, PAIRS[:1], target=wt.Span(3, 99))

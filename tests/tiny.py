@@ -245,6 +245,10 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 
+# What detailed tests run on. The contract suite also covers the other decoders, which are relatives of llama.
+RELATIVES = ("gemma", "gemma2", "gemma3_text", "mistral", "olmo2", "phi3", "qwen3", "smollm3")
+MAIN_KINDS = sorted(set(KINDS) - set(RELATIVES))
+
 
 def model_of(kind: str, attention: str | None = None, labels: int = 3, **config: Any) -> Any:
     """A random float64 model in eval mode; the same one for the same arguments."""

@@ -26,10 +26,10 @@ def test_every_command_that_opens_a_model_has_the_option() -> None:
     opening = {
         name
         for name, command in commands().items()
-        if name == "model" or any("--model" in parameter.opts for parameter in command.params)
+        if name in ("model", "serve") or any("--model" in parameter.opts for parameter in command.params)
     }
     corpora = {"corpus explain", "corpus bench"}
-    assert opening == {"explain", "compare", "bench", "model", "references build", "heads build", *corpora}
+    assert opening == {"explain", "compare", "bench", "model", "serve", "references build", "heads build", *corpora}
     for name, command in commands().items():
         flags = [p for p in command.params if OPTION in p.opts]
         assert len(flags) == (name in opening), name

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tiny import IMAGE_KINDS, KINDS, class_goal, image_batch, image_model_of, images, model_of, with_heads
+from tests.tiny import (
+    IMAGE_KINDS,
+    KINDS,
+    MAIN_KINDS,
+    class_goal,
+    image_batch,
+    image_model_of,
+    images,
+    model_of,
+    with_heads,
+)
 from torch import Tensor
 
 import whichtoken as wt
@@ -18,7 +28,7 @@ from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet, propagating
 from whichtoken.models import Batch, ModelProbe, capture, window_row
 
 TEXTS = ["The actors were wonderful, but naïve.", "dull"]
-EVERY = [*sorted(KINDS), *IMAGE_KINDS]
+EVERY = [*MAIN_KINDS, *IMAGE_KINDS]
 # Whose blocks are those of another kind here: BERT, RoBERTa, Llama, ViT, DINOv2 with registers.
 TWICE = ("electra", "xlm-roberta", "qwen2", "deit", "deit with teacher", "dinov2", "dinov2 with swiglu")
 each_kind = pytest.mark.parametrize(

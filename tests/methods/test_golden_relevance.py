@@ -43,7 +43,7 @@ each_rules = pytest.mark.parametrize("rules", [C21, ORIG], ids=lambda rules: rul
 def precision_of_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Propagate relevance in the dtype of the model, as the authors do: in float32, up to 1.3e-3 from float64."""
     monkeypatch.setattr(
-        sys.modules["whichtoken.models.capture"], "_precision", lambda subject, rules: subject.model.dtype
+        sys.modules["whichtoken.models.passes"], "_precision", lambda subject, rules: subject.model.dtype
     )
 
 

@@ -42,6 +42,7 @@ class GlassBox:
     together: float = 0.0
     present: list[list[tuple[int, ...]]] = field(default_factory=list)  # of each row, the words of each pattern
     asked: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def units(self, level: str) -> Tensor:
         assert level in ("word", "sentence")

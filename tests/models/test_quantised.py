@@ -14,7 +14,17 @@ from whichtoken.errors import UnsupportedModel
 from whichtoken.tasks import task_for
 
 TEXTS = ["It is slow.", "The film was touching, but the plot was slow."]
-WITHOUT_GRADIENTS = ["alti", "kernel-shap", "leave-one-out", "lime", "random", "raw-attention", "rollout", "tis"]
+WITHOUT_GRADIENTS = [
+    "alti",
+    "context-cite",
+    "kernel-shap",
+    "leave-one-out",
+    "lime",
+    "random",
+    "raw-attention",
+    "rollout",
+    "tis",
+]
 REFUSED = r"DynamicQuantizedLinear .* no gradient.* float32"
 
 

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tiny import CORPUS, KINDS, image_model_of, images, model_of, with_heads, with_references
+from tests.tiny import CORPUS, KINDS, MAIN_KINDS, image_model_of, images, model_of, with_heads, with_references
 
 import whichtoken as wt
 from whichtoken.core.registry import method_names
 from whichtoken.errors import UnsupportedModel
-from whichtoken.models.architectures import ARCHITECTURES
 
-TEXTS = sorted(name for name, row in ARCHITECTURES.items() if row.reads == "tokens")
 SENTENCES = ["It is very slow.", "The actors were wonderful."]
 
 
@@ -63,7 +61,7 @@ class Locked(OrderedDict[Any, Any]):
         return OrderedDict(self)
 
 
-@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("kind", MAIN_KINDS)
 def test_no_call_touches_the_users_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_for(kind)
     config = subject.model.config.to_dict()

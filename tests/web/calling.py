@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -111,7 +112,9 @@ class Caller:
             "server": ("127.0.0.1", 8080),
         }
         pieces = [body] if isinstance(body, bytes) else list(body)
-        return asyncio.run(self._call(scope, pieces, leave_after, hangs))
+        # In a thread of its own, because a browser of other tests leaves an event loop running in this one.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, self._call(scope, pieces, leave_after, hangs)).result()
 
     async def _call(
         self, scope: dict[str, Any], body: list[bytes], leave_after: Callable[[bytes], bool] | None, hangs: bool
