@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+# As many processes as CPUs, each with one thread: more would wait for each other.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadgroup
 
 .PHONY: demo test test-all mutants mutants-chosen check format bench results catalogue pictures clean
 
@@ -13,10 +15,10 @@ demo: $(READY)          ## explain three reviews with the model that comes with 
 	  --method posterior,contrast-cat,attcat,gae,random
 
 test: $(READY)          ## the quick test suite
-	@$(BIN)/pytest -q -n auto --dist loadgroup -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 test-all: $(READY)      ## the quick suite and the slow tests
-	@$(BIN)/pytest -q -n auto --dist loadgroup
+	@$(PYTEST)
 
 mutants: $(READY)       ## break one line of the source at a time: does a test notice?
 	@$(BIN)/python -m tests.mutants --out mutants.json
@@ -28,7 +30,7 @@ check: $(READY)         ## what continuous integration runs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto --dist loadgroup -m "not slow"
+	$(PYTEST) -m "not slow"
 
 format: $(READY)        ## put the code into the form that `check` wants
 	$(BIN)/ruff format

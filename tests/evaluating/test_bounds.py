@@ -152,7 +152,6 @@ def test_the_order_of_the_units_does_not_matter(ties: bool) -> None:
     assert {np.frombuffer(removed, dtype=bool)[order].tobytes() for removed in asked_too} == asked
 
 
-@pytest.mark.slow
 def test_more_evaluations_and_log_odds_bring_better_bounds() -> None:
     def mean_width(budget: float, on_log_odds: bool) -> float:
         found = []
