@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.tiny import language_subject
 
 import whichtoken as wt
 from whichtoken.cli.run import main
@@ -11,6 +12,7 @@ from whichtoken.core.registry import method
 from whichtoken.tasks import Task, task_for
 from whichtoken.tasks.answer import QuestionAnswering
 from whichtoken.tasks.classify import Classification
+from whichtoken.tasks.generate import TextGeneration
 from whichtoken.tasks.image import ImageClassification
 from whichtoken.tasks.task import FEW
 from whichtoken.tasks.tokens import TokenClassification
@@ -19,7 +21,9 @@ SubjectOf = Callable[..., wt.Subject]
 TEXT = "It is very slow."
 
 
-@pytest.mark.parametrize("task", [Classification, QuestionAnswering, TokenClassification, ImageClassification])
+@pytest.mark.parametrize(
+    "task", [Classification, QuestionAnswering, TokenClassification, ImageClassification, TextGeneration]
+)
 def test_no_default_propagates_relevance_and_the_quick_one_needs_one_pass(task: type[Task]) -> None:
     assert not method(task.default_method).needs.relevance  # relevance propagation carries a patent note
     assert not method(task.quick_method).needs.relevance
@@ -62,3 +66,9 @@ def test_targets_count_like_inputs(subject_of: SubjectOf, tmp_path: Path, capsys
         main(["explain", *texts, "--targets", "all", "--model", str(tmp_path / "model"), "--out", str(out)])
     assert not ending.value.code, capsys.readouterr().err
     assert {wt.Attribution.from_json(line).method for line in out.read_text().splitlines()} == {"att-x-att-grads"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [("llama", "alti"), ("gemma2", "gae")])
+def test_many_prompts_are_explained_in_one_pass_by_a_method_that_reads_the_model(kind: str, name: str) -> None:
+    task = task_for(language_subject(kind))
+    assert (task.choose_method(1), task.choose_method(101), task.choose_method(None)) == ("posterior", name, name)

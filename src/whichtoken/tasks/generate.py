@@ -17,6 +17,7 @@ from torch import Tensor
 
 from whichtoken.answers import PROMPT, AnswerRow, GeneratedAnswer, PromptTokens, find_sources
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.registry import method as make_method
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import as_rows
@@ -74,7 +75,7 @@ class TextGeneration(Task):
     no_result: ClassVar[str] = "a prompt of one word has nothing that can be removed before its last word"
     has_classes: ClassVar[bool] = False
     explained: ClassVar[str] = "answer"
-    quick_method: ClassVar[str] = "gradient-x-input"
+    quick_method: ClassVar[str] = "alti"  # best of one pass in benchmarks/results/generation.md, except LRP
 
     def target(self, target: Any) -> AnswerRequest:
         """Return the request: None for the answer that the model generates, the scale, or an AnswerRequest."""
@@ -88,6 +89,11 @@ class TextGeneration(Task):
 
     def for_answer(self, target: AnswerRequest, request: AnswerRequest) -> AnswerRequest:
         return replace(request, scale=target.scale)
+
+    def choose_method(self, n_inputs: int | None) -> str:
+        """Return the method to use if none is named; `gae` for the few architectures that `alti` does not read."""
+        chosen = super().choose_method(n_inputs)
+        return chosen if self.can_run(make_method(chosen)) is None else "gae"
 
     def can_run(self, method: Method) -> Reason | None:
         return _refuse(method) or super().can_run(method)
