@@ -100,7 +100,9 @@ def test_a_new_token_is_printed_once(folder: Path, started: list[Any], capsys: p
 def test_what_cannot_be_served_is_said_in_one_line(
     words: list[str], said: str, started: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*words) != 0
+    with socket.create_server(("127.0.0.1", 0)) as free:  # other tests may use the usual port at the same time
+        port = str(free.getsockname()[1])
+    assert run(*words, "--port", port) != 0
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
     assert not started
