@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from math import erf, sqrt
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
+
+from whichtoken.core.linear_algebra import eigenvectors
 
 NOISES = np.array(
     (5e-5, 2e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -149,20 +150,14 @@ def _decompose(
     along = design @ prior
     features = np.concatenate([design, lean * along[:, None]], 1) if lean else design
     if len(features) <= features.shape[1]:
-        values, vectors = _eigenvectors(features @ features.T)
+        values, vectors = eigenvectors(features @ features.T)
     else:
-        values, right = _eigenvectors(features.T @ features)
+        values, right = eigenvectors(features.T @ features)
         vectors = features @ right / np.sqrt(values.clip(min=np.finfo(float).tiny))
     real = values > 1e-10 * max(values.max(), 1.0)
     values, vectors = values[real], vectors[:, real]
     gain = (design.T + lean**2 * np.outer(prior, along)) @ vectors
     return _Basis(lean, shape, prior, design, vectors, values, gain * shape[:, None])
-
-
-def _eigenvectors(matrix: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
-    """Return eigenvalues and eigenvectors, by torch: numpy would divide even such small work among all cores."""
-    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
-    return values.numpy(), vectors.numpy()
 
 
 def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> list[tuple[float, Component]]:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from whichtoken.core.linear_algebra import multiply, solve_positive
 from whichtoken.core.ops import seed_rows
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
@@ -65,5 +66,5 @@ def fit_ridge(present: Bool[np.ndarray, "n unit"], outputs: Float[np.ndarray, " 
     weights = np.sqrt(np.exp(-((100 * (1 - cosine)) ** 2) / KERNEL_WIDTH**2))
     design = present - np.average(present, 0, weights)
     centred = outputs - np.average(outputs, 0, weights)
-    normal = design.T @ (weights[:, None] * design) + RIDGE * np.eye(present.shape[1])
-    return np.linalg.solve(normal, design.T @ (weights * centred))
+    normal = multiply(design.T, weights[:, None] * design) + RIDGE * np.eye(present.shape[1])
+    return solve_positive(normal, multiply(design.T, weights * centred))[0]

@@ -1,4 +1,4 @@
-"""Bounds of the AOPC of an input over all removal orders, exact or by a search. numpy only.
+"""Bounds of the AOPC of an input over all removal orders, exact or by a search.
 
 AOPC is a weighted sum over nested sets of removed units: a chain. For a short text every set is evaluated and the best
 chain computed. For a longer one, a surrogate learns from the sets evaluated so far; both ends are searched in rounds,

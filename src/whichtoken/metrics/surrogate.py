@@ -1,4 +1,4 @@
-"""A surrogate of a model: predicts the drop for sets of removed units from those evaluated. numpy only, one input.
+"""A surrogate of a model: predicts the drop for sets of removed units from those evaluated. One input at a time.
 
 A Gaussian process (Rasmussen and Williams, 2006, chapters 2 and 5) with the kernel exp(-sum of r_i over the units i in
 which two sets differ): interactions of all orders are possible, those of few units most of all. The rates r_i are all
@@ -10,6 +10,8 @@ from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from whichtoken.core.linear_algebra import multiply, solve_positive
 
 BASES = (0.3, 1.0)  # added to the effects, as shares of their mean, before they become rates
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)  # sum of the rates
@@ -41,7 +43,7 @@ class Kernel:
 
     def between(self, one: Bool[np.ndarray, "n unit"], other: Bool[np.ndarray, "m unit"]) -> Float[np.ndarray, "n m"]:
         one, other = one.astype(np.float64), other.astype(np.float64)
-        different = (one @ self.rates)[:, None] + other @ self.rates - 2 * (one * self.rates) @ other.T
+        different = (one @ self.rates)[:, None] + other @ self.rates - 2 * multiply(one * self.rates, other.T)
         near: Float[np.ndarray, "n m"] = np.exp(-different)
         return near
 
@@ -57,7 +59,7 @@ class Surrogate:
 
     def predict(self, sets: Bool[np.ndarray, "n unit"], optimism: float) -> Float[np.ndarray, " n"]:
         near = self.kernel.between(sets, self.sets)
-        return self._add_optimism(self.mean + near @ self.weights, near.max(1), optimism)
+        return self._add_optimism(self.mean + multiply(near, self.weights), near.max(1), optimism)
 
     def predict_swaps(self, removed: Bool[np.ndarray, " unit"], optimism: float) -> Float[np.ndarray, "first second"]:
         """Return the same for a set with one of its units (first) replaced by one of the others (second).
@@ -67,7 +69,7 @@ class Surrogate:
         factors = np.exp(np.where(self.sets, -self.kernel.rates, self.kernel.rates))
         near = self.kernel.between(removed[None], self.sets)[0]
         without, added = near[:, None] * factors[:, removed], 1 / factors[:, ~removed]
-        mean = self.mean + (self.weights[:, None] * without).T @ added
+        mean = self.mean + multiply((self.weights[:, None] * without).T, added)
         nearest = (without[:, :, None] * added[:, None, :]).max(0) if optimism else np.zeros_like(mean)
         return self._add_optimism(mean, nearest, optimism)
 
@@ -85,9 +87,8 @@ def fit_surrogate(
     sets, scaled = sets[-MOST:], scaled[-MOST:]
     covariance = kernel.between(sets, sets) + kernel.noise * np.eye(len(sets))
     mean = float(scaled.mean())
-    weights = np.linalg.solve(covariance, scaled - mean)
+    weights, log_determinant = solve_positive(covariance, scaled - mean)
     variance = max(float((scaled - mean) @ weights) / len(sets), np.finfo(float).tiny)
-    log_determinant = 2 * np.log(np.diag(np.linalg.cholesky(covariance))).sum()
     evidence = -0.5 * log_determinant - len(sets) / 2 * np.log(variance)
     return Surrogate(kernel, sets, mean, weights, np.sqrt(variance), float(evidence))
 
@@ -113,4 +114,7 @@ def _fit_line(
     sets: Bool[np.ndarray, "answer unit"], scaled: Float[np.ndarray, " answer"]
 ) -> Float[np.ndarray, " unit"]:
     centred = sets - sets.mean(0)
-    return np.linalg.solve(centred.T @ centred + np.eye(sets.shape[1]), centred.T @ (scaled - scaled.mean()))
+    weights, _ = solve_positive(
+        multiply(centred.T, centred) + np.eye(sets.shape[1]), multiply(centred.T, scaled - scaled.mean())
+    )
+    return weights

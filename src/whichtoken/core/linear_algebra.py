@@ -1,0 +1,30 @@
+"""Linear algebra of numpy arrays, computed by torch.
+
+Worker threads limit torch to one thread each. numpy's BLAS cannot be limited per thread: it would use all cores in every
+worker at once, and the threads would mostly wait for each other.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+
+def multiply(a: Float[np.ndarray, "n k"], b: Float[np.ndarray, "k *m"]) -> Float[np.ndarray, "n *m"]:
+    """Return a @ b; `b` is a matrix or a vector."""
+    product: Float[np.ndarray, "n *m"] = (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
+    return product
+
+
+def eigenvectors(matrix: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
+    """Return the eigenvalues and eigenvectors of a symmetric matrix."""
+    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
+    return values.numpy(), vectors.numpy()
+
+
+def solve_positive(
+    matrix: Float[np.ndarray, "n n"], values: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " n"], float]:
+    """Solve matrix @ x = values for a symmetric positive definite matrix; return x and log det(matrix)."""
+    factor = torch.linalg.cholesky(torch.from_numpy(matrix))
+    solution = torch.cholesky_solve(torch.from_numpy(values)[:, None], factor)[:, 0]
+    return solution.numpy(), 2 * float(factor.diagonal().log().sum())
