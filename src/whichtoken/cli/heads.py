@@ -92,7 +92,7 @@ def heads_build(
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option("--text", help="Instead: csv, tsv, jsonl, parquet or txt file to parse with spaCy."),
+        typer.Option("--text", help="Instead of --conllu: csv, tsv, jsonl, parquet or txt file, parsed by spaCy."),
     ] = None,
     pipeline: Annotated[
         str | None,

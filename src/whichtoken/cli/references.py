@@ -30,7 +30,7 @@ RecipeSettings = Annotated[
 
 
 @references_app.command(
-    "build", epilog=DEBUG, help="Scan texts like the training texts and keep those that serve as references."
+    "build", epilog=DEBUG, help="Scan texts similar to the training data and keep those that can serve as references."
 )
 def references_build(
     texts: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: csv, tsv, jsonl, parquet or txt.")],
