@@ -150,7 +150,7 @@ HALF = "\\ud800"  # as written in JSON
         (
             "x.csv",
             ",".join(f"column{i}" for i in range(2000)) + "\n" + "a," * 1999 + "a",
-            "x.csv, row 2: no usual text",
+            "x.csv, row 2: no column has a usual name",
         ),
         ("x.parquet", b"PAR1" + b"\0" * 40 + b"\xff\xff\xff\x7fPAR1", "x.parquet cannot be read: "),
         ("x.parquet", b"", "x.parquet cannot be read: "),
