@@ -93,7 +93,7 @@ def test_something_like_a_hugging_face_dataset() -> None:
         (
             "x.csv",
             "label,body\n1,a\n",
-            "row 2: no usual text column; .*the columns are label, body",
+            "row 2: no column has a usual name for texts; .*the columns are label, body",
         ),
         ("x.csv", "label,text\n1,a,b\n", "line 2: expected 2 columns"),
         ("x.tsv", "label\ttext\n1\n", "line 2: expected 2 columns"),
@@ -150,7 +150,7 @@ HALF = "\\ud800"  # as written in JSON
         (
             "x.csv",
             ",".join(f"column{i}" for i in range(2000)) + "\n" + "a," * 1999 + "a",
-            "x.csv, row 2: no usual text",
+            "x.csv, row 2: no column has a usual name",
         ),
         ("x.parquet", b"PAR1" + b"\0" * 40 + b"\xff\xff\xff\x7fPAR1", "x.parquet cannot be read: "),
         ("x.parquet", b"", "x.parquet cannot be read: "),
@@ -500,7 +500,7 @@ def test_bad_rows_can_be_skipped(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ('text\na\n"b\n', "line 3: a quote is opened here and never closed"),
-        ("label,body\n1,a\n", "row 2: no usual text column"),
+        ("label,body\n1,a\n", "row 2: no column has a usual name for texts"),
     ],
 )
 def test_a_broken_file_is_not_a_bad_row(content: str, message: str, tmp_path: Path) -> None:

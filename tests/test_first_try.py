@@ -78,7 +78,7 @@ def test_one_row_is_one_input(subject_of: SubjectOf) -> None:
 @pytest.mark.parametrize(("inputs", "message"), [
     (3, r"inputs is an int; expected a text, or a list of texts"),
     (np.array("slow"), "an array of 0 dimensions"),
-    ([{"review": "slow"}], r"^input 0: no usual text column; .* call it 'text'"),
+    ([{"review": "slow"}], r"^input 0: no column has a usual name for texts; .* call it 'text'"),
 ])  # fmt: skip
 def test_other_forms_are_refused_with_a_way_out(subject_of: SubjectOf, inputs: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
@@ -161,7 +161,7 @@ def test_a_wrong_option_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["slow", "--out", "-", "--format", "csv"], "leave --out out to write to standard output"),
+    (["slow", "--out", "-", "--format", "csv"], "omit --out to write to standard output"),
     (["slow", "--difference", "--format", "csv"], "--difference is for pictures"),
     (["slow", "--method", "all,attcat"], "all alone, or names of methods"),
     (["slow", "--against", "positive"], "--against needs --target"),

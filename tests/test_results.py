@@ -62,7 +62,7 @@ def test_dictionaries_are_rows(subject_of: Subjects) -> None:
     rows = [{"idx": 7, "sentence": TEXTS[0], "label": 1}, {"idx": 8, "sentence": TEXTS[1], "label": -1}]
     results = wt.explain(subject_of("bert"), rows)
     assert sources(results) == [Source(0, "7", "entailment"), Source(1, "8")]
-    with pytest.raises(BadInput, match="input 1: no usual text column"):
+    with pytest.raises(BadInput, match="input 1: no column has a usual name for texts"):
         wt.explain(subject_of("bert"), [rows[0], {"body": "a"}])
 
 

@@ -101,8 +101,8 @@ class NoReferences(UsageError):
     def __init__(self, model: str) -> None:
         self.model = model
         super().__init__(
-            f"this method contrasts with reference texts, and {model} has none. Build them once from texts like those "
-            "it was trained on: subject = subject.with_references(wt.references.build(subject, texts)); or pass "
+            f"this method contrasts with reference texts, but {model} has none. Build them once from texts similar to "
+            "those it was trained on: subject = subject.with_references(wt.references.build(subject, texts)); or pass "
             "texts: wt.method('contrast-cat', references=texts)"
         )
 
@@ -113,7 +113,7 @@ class NoHeads(UsageError):
     def __init__(self, model: str) -> None:
         self.model = model
         super().__init__(
-            f"this method propagates through chosen heads only, and {model} has no head mask. Build it once: "
+            f"this method propagates through chosen heads only, but {model} has no head mask. Build it once: "
             "whichtoken heads build --conllu FILE --out heads.json, then --heads heads.json; or subject = "
             "subject.with_heads(wt.heads.build(subject, sentences))"
         )

@@ -210,7 +210,7 @@ def _names_and_rows(rows: Iterable[Row], columns: Sequence[str] | None) -> tuple
             for row in group:
                 if other := [name for name in row if name not in names]:
                     raise BadInput(
-                        f"a result has the columns {', '.join(other)}, and the first has not; keep the same columns"
+                        f"a result has the columns {', '.join(other)}, which the first one lacks; keep the same columns"
                     )
                 yield {name: row.get(name) for name in names}
 

@@ -1,4 +1,4 @@
-"""What the explanations of a corpus say together, as plain data. `jobs/summary.py` computes it. No torch."""
+"""The summary of the explanations of a corpus, as plain data. `jobs/summary.py` computes it. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

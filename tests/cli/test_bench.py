@@ -425,7 +425,10 @@ def test_labels_and_columns_come_from_the_data(model: str, bench: Call) -> None:
         (["--data", "texts.txt", "--fail-under", "aoopc=0.2"], "metric of --fail-under 'aoopc'; did you mean 'aopc'"),
         (["--data", "texts.txt", "--ablation", "depth", "--methods", "attcat"], "leave out --methods and -o"),
         (["--data", "texts.txt", "--train", "texts.txt"], "add --ablation"),
-        (["--data", "texts.txt", "--quick", "--full"], "--quick and --full each choose what is measured; give one"),
+        (
+            ["--data", "texts.txt", "--quick", "--full"],
+            "--quick and --full each choose what is measured; give only one",
+        ),
         (["--data", "texts.txt", "--quick", "--protocol", "attcat"], "--quick and --protocol each choose"),
         (["--data", "texts.txt", "--full", "--protocol", "recommended"], "--full and --protocol each choose"),
     ],

@@ -130,7 +130,7 @@ def test_the_model_page_says_what_the_model_reads(speaker: str, capsys: pytest.C
         (("--prompt", "x", "a text"), "--prompt: a prompt cannot be combined with other inputs; give one kind"),
         (("--rows", "token"), "--rows: give one prompt, --prompt TEXT, or a file of them, --file NAME.jsonl"),
         (("--prompt", "x", "--documents", "none.txt"), "there is no file none.txt; --documents takes text files"),
-        (("--prompt", "x", "--id", "a"), "--id: this is about the rows of --file, which is missing"),
+        (("--prompt", "x", "--id", "a"), "--id: this applies to the rows of --file, which is missing"),
         (
             ("--prompt", "x", "--foil", "y", "--rows", "token"),
             "rows='token' is not allowed; it must be 'answer' with a",

@@ -77,8 +77,8 @@ def test_one_text_and_layers_have_the_plain_page(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--top", "2"], "--top 2 is stored by json and jsonl and shown by a page of several texts"),
-        (["--top", "2", "--out", "x.tex"], "--top 2 is stored by json and jsonl"),
+        (["--top", "2"], "--top 2 is stored in json and jsonl and shown on a page of several texts"),
+        (["--top", "2", "--out", "x.tex"], "--top 2 is stored in json and jsonl"),
         (["--top", "-1", "--out", "x.html"], "--top"),
     ],
 )

@@ -226,7 +226,7 @@ def test_a_pipe_is_read_if_its_kind_is_known(run: Any, reviews: Path, tmp_path: 
 def test_a_pipe_without_end_is_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whichtoken.cli.rows.LARGEST", 10_000_000)
     code, _, err = run("explain", "--file", "/dev/zero", "--input-format", "txt")
-    assert (code, "/dev/zero gives more than 10,000,000 bytes; save them as a file" in err) == (2, True)
+    assert (code, "/dev/zero contains more than 10,000,000 bytes; save them as a file" in err) == (2, True)
 
 
 def test_several_targets(run: Any) -> None:
@@ -250,15 +250,18 @@ def test_several_targets(run: Any) -> None:
     [
         (
             ["explain", "a", "--id", "nr", "--keep", "x"],
-            "--id, --keep: this is about the rows of --file, which is missing",
+            "--id, --keep: this applies to the rows of --file, which is missing",
         ),
-        (["explain", "a", "--on-bad-row", "skip"], "--on-bad-row: this is about the rows of --file, which is missing"),
+        (
+            ["explain", "a", "--on-bad-row", "skip"],
+            "--on-bad-row: this applies to the rows of --file, which is missing",
+        ),
         (["explain", "a", "--on-bad-row", "ignore"], "--on-bad-row='ignore' is not allowed; it must be error or skip"),
         (
             ["explain", "--file", "x", "--input-format", "xls"],
             "--input-format='xls' is not allowed; it must be one of csv",
         ),
-        (["bench", "--attributions", __file__, "--delimiter", ";"], "--delimiter: this is about the rows of --data"),
+        (["bench", "--attributions", __file__, "--delimiter", ";"], "--delimiter: this applies to the rows of --data"),
         (["heads", "build", "--conllu", __file__, "--out", "x", "--delimiter", ";"], "--delimiter is for --text"),
     ],
 )

@@ -50,10 +50,10 @@ def test_every_entity_or_a_word_is_explained(tagger: str, capsys: pytest.Capture
 def test_a_text_without_entities_is_reported(nameless: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "explain", TEXT, "--model", nameless, "--method", "attcat")
     assert (code, out) == (0, "")
-    assert "the model names no entity here; to explain the label of any word, choose it: --token" in err
+    assert "the model finds no entity here; to explain the label of any word, choose it: --token" in err
     code, _, err = run(capsys, "compare", TEXT, "--model", nameless, "--methods", "attcat")
     assert code == 2
-    assert "names no entity here" in err
+    assert "finds no entity here" in err
 
 
 def test_results_are_counted(tagger: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_a_benchmark_without_entities_says_so(
     data.write_text(f"{TEXT}\n", encoding="utf-8")
     code, _, err = run(capsys, "bench", "--model", nameless, "--data", str(data), "--methods", "attcat")
     assert code == 2
-    assert "none of the 1 texts has anything to explain: the model names no entity here" in err
+    assert "none of the 1 texts has anything to explain: the model finds no entity here" in err

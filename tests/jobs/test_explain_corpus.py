@@ -281,7 +281,9 @@ def test_files_that_cannot_be_read_are_refused_before_any_work(corpus: CorpusFil
     with pytest.raises(BadInput, match=r"no file matches .*\*\.csv"):
         explain(CorpusFiles((str(folder / "*.csv"),)), tmp_path / "none", model)
     (folder / "d.jsonl").write_text('{"words": "slow"}\n{"words": "film"}\n')
-    with pytest.raises(BadInput, match=r"none of the 2 rows can be used; the first is .*no usual text column"):
+    with pytest.raises(
+        BadInput, match=r"none of the 2 rows can be used; the first is .*no column has a usual name for texts"
+    ):
         explain(CorpusFiles((str(folder / "d.jsonl"),)), tmp_path / "none", model)
 
 

@@ -35,7 +35,7 @@ LONG = "The actors were wonderful, but the plot was dull and the music forgettab
         ([("a", 1)], "expected a text, or a pair of texts"),
         (["\ud800"], "input 0 is not valid Unicode"),
         (None, "give exactly one of inputs, images, prompt, or question with context"),
-        ({"a": "b"}, "no usual text column"),
+        ({"a": "b"}, "no column has a usual name for texts"),
         ({"a": 7}, "expected a text, or a list of texts"),
     ],
 )

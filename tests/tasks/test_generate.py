@@ -283,7 +283,7 @@ def test_several_prompts_of_different_lengths_give_what_each_gives_alone() -> No
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "empty prompt": ({"prompt": " "}, BadInput, "input 0 is an empty prompt"),
     "no prompts": ({"prompt": []}, BadInput, "prompt is empty"),
-    "border": ({"prompt": "It is sl", "generate": None, "continuation": "ow"}, BadInput, "across their border"),
+    "border": ({"prompt": "It is sl", "generate": None, "continuation": "ow"}, BadInput, "across their boundary"),
     "too long": ({"generate": 100}, BadInput, r"has \d+ tokens, and its answer up to 100, but the model reads 96"),
     "role": ({"prompt": [{"role": "robot", "content": "It is"}]}, BadInput, "message 0 has the role 'robot'"),
     "same": ({"generate": None, "continuation": " the film", "foil": " the film"}, BadInput, "is what the answer"),

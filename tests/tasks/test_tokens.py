@@ -402,7 +402,7 @@ def test_a_record_of_another_task_is_refused() -> None:
     (answer,) = wt.explain(question_subject(), question="Is it slow?", context="It is.")
     with pytest.raises(UsageError, match="these attributions explain a model other than"):
         wt.degrade(subject_for(), [answer["gae"]])
-    with pytest.raises(UsageError, match="does not explain the label of a word, but bert does"):
+    with pytest.raises(UsageError, match="does not explain the label of a word, but bert labels words"):
         task_for(subject_for()).reopen(answer["gae"])
 
 

@@ -94,7 +94,7 @@ def test_a_new_token_is_printed_once(folder: Path, started: list[Any], capsys: p
         (["no/such/model"], "no/such/model"),
         (["--references", "no/such/folder"], "no/such/folder"),
         (["--benchmark", "no/such/folder"], "there is no finished benchmark"),
-        (["--data", "no/such/file"], "--data is for --benchmark"),
+        (["--data", "no/such/file"], "--data holds the texts of --benchmark"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(

@@ -1,4 +1,4 @@
-"""Protocol: what a benchmark measures, on which inputs and how, with one preset per paper."""
+"""Protocol: what a benchmark measures, on which inputs and how, with presets for papers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace

@@ -32,14 +32,14 @@ COMMANDS = (
     (compare, "Compare methods on one input. Prints one line per method, with its deletion score.", ""),
     (
         bench,
-        "Measure faithfulness on many inputs. Gives a table with intervals and tests, curves and a report.",
+        "Measure faithfulness on many inputs. Produces a table with intervals and tests, curves and a report.",
         "If interrupted, run the same command again to resume. ",
     ),
     (methods, "List the methods, or describe one.", ""),
     (metrics, "List the metrics of faithfulness.", ""),
     (model, "Describe a model. Lists its architecture, layers, labels and supported methods.", ""),
     (show, "Show results saved as json or jsonl.", ""),
-    (serve, "Open a web page on which a person explores explanations.", ""),
+    (serve, "Open a web page for exploring explanations.", ""),
 )
 for _command, _help, _note in COMMANDS:
     app.command(help=_help, epilog=f"{_note}{DEBUG}")(_command)
@@ -48,7 +48,7 @@ corpus_app.command(
     help="Measure faithfulness on many files, with several workers. Writes the folder that bench writes.",
     epilog=f"If interrupted, run the same command again to resume. {DEBUG}",
 )(corpus_bench)
-app.add_typer(corpus_app, name="corpus", help="Explain and measure whole corpora, and summarise what they say.")
+app.add_typer(corpus_app, name="corpus", help="Explain and measure whole corpora, and summarise the explanations.")
 app.add_typer(references_app, name="references", help="Build or show references for Contrast-CAT.")
 app.add_typer(heads_app, name="heads", help="Build or show the head mask for Mask-LRP.")
 

@@ -122,7 +122,7 @@ def bench(
         str | None,
         typer.Option(
             "--level",
-            help="Units of removal: token (image patch), word or pixel; of prompts also sentence, document and, for "
+            help="Units of removal: token (image patch), word or pixel; for prompts also sentence, document and, for "
             "example, word-but-last-word.",
             autocompletion=some_of("token", "word", "pixel", "sentence", "document"),
         ),
@@ -130,10 +130,10 @@ def bench(
     min_tokens: Annotated[int | None, typer.Option("--min-tokens", help="Skip shorter inputs.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Truncate longer texts.")] = None,
     generate: Annotated[
-        int | None, typer.Option("--generate", help="For prompts: tokens of an answer, at most; default: 32.")
+        int | None, typer.Option("--generate", help="For prompts: maximum number of tokens in an answer; default: 32.")
     ] = None,
     ablations: Annotated[
-        int | None, typer.Option("--ablations", help="For the metric lds: random removals of an input; default: 32.")
+        int | None, typer.Option("--ablations", help="For the metric lds: random removals per input; default: 32.")
     ] = None,
     k: Annotated[int | None, typer.Option("--k", help="For qa: how many of the top tokens count; default: 20.")] = None,
     sample: Annotated[int | None, typer.Option("--sample", help="Number of inputs; default: all.")] = None,
@@ -256,7 +256,7 @@ class BenchCall:
     def __post_init__(self) -> None:
         if self.data is None and self.attributions is None:
             raise UsageError(
-                "give the inputs to measure on: --data FILE, or --attributions FILE, which contains its texts"
+                "give the inputs to measure on: --data FILE, or --attributions FILE, which contains the texts"
             )
         if self.ablation is not None and (self.methods is not None or self.settings):
             raise UsageError("--ablation chooses the methods; leave out --methods and -o")
@@ -271,7 +271,7 @@ class BenchCall:
         if named and self.data is not None and (Path(self.data).is_dir() or Path(self.data).suffix.lower() == ".json"):
             raise UsageError(f"{', '.join(named)}: {self.data} has no columns; leave the option out")
         if self.data is None and self.rows.given:
-            raise UsageError(f"{', '.join(self.rows.given)}: this is about the rows of --data, which is missing")
+            raise UsageError(f"{', '.join(self.rows.given)}: this applies to the rows of --data, which is missing")
 
     @property
     def rows(self) -> RowOptions:
@@ -357,7 +357,7 @@ def _check_effect(call: BenchCall, protocol: "Protocol", gates: Sequence[Gate], 
         raise UsageError("--ablations is for the metric lds, which is not measured here; leave it out")
     if "generate" in call.changes and not protocol.asks_for_text(task):
         raise UsageError(
-            f"--generate is for models that generate text, and {task.subject.title} "
+            f"--generate is for models that generate text, but {task.subject.title} "
             f"{task.describe_purpose()}; leave it out"
         )
     idle = [option for name, option in CURVE_OPTIONS.items() if name in call.changes and not protocol.plans()]

@@ -12,7 +12,7 @@ def choose_protocol(named: str | None, flags: Mapping[str, bool]) -> str:
     chosen = [f"--{name}" for name, given in flags.items() if given]
     options = [*chosen, *([] if named is None else ["--protocol"])]
     if len(options) > 1:
-        raise UsageError(f"{' and '.join(options)} each choose what is measured; give one of them")
+        raise UsageError(f"{' and '.join(options)} each choose what is measured; give only one of them")
     return chosen[0].removeprefix("--") if chosen else named or "recommended"
 
 
@@ -20,7 +20,7 @@ def read_prompts(prompts: Path, data: Path | None, task: str | None) -> Path:
     """Return the file of --prompts, which stands for --data FILE --task generate."""
     given = [option for option, value in (("--data", data), ("--task", task)) if value is not None]
     if given:
-        raise UsageError(f"--prompts and {' and '.join(given)} both say what the inputs are; give one of them")
+        raise UsageError(f"--prompts and {' and '.join(given)} both say what the inputs are; give only one of them")
     return prompts
 
 

@@ -55,9 +55,7 @@ def compare(
     model: Model = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(
-            *METHODS, help="Comma-separated names, or all, which is the default.", autocompletion=complete_methods
-        ),
+        typer.Option(*METHODS, help="Comma-separated names, or all (default).", autocompletion=complete_methods),
     ] = None,
     target: Target = None,
     token: Token = None,

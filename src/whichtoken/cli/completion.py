@@ -71,7 +71,7 @@ def told_in_one_line(words: Sequence[str]) -> Iterator[None]:
         yield
         return
     if len(words) > 1:
-        raise UsageError(f"{words[0]} takes no value, {words[1]!r:.40}; run it from the shell that you use")
+        raise UsageError(f"{words[0]} takes no value, found {words[1]!r:.40}; run it from the shell that you use")
     _check_shell()
     try:
         yield

@@ -58,7 +58,8 @@ RayAddress = Annotated[
     typer.Option("--ray-address", help="Running cluster: auto, or ray://HOST:PORT; default: one on this machine."),
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Copies of the model that work at once; default: one per CPU.")
+    int | None,
+    typer.Option("--workers", min=1, help="Number of workers, each with a copy of the model; default: one per CPU."),
 ]
 GpusPerWorker = Annotated[
     float, typer.Option("--gpus-per-worker", min=0, help="With --engine ray; a fraction lets workers share a GPU.")
@@ -115,7 +116,7 @@ def corpus_explain(
         list[str] | None,
         typer.Option(
             *METHODS,
-            help="Comma-separated names, optionally name@preset; default: a method of one pass.",
+            help="Comma-separated names, optionally name@preset; default: a single-pass method.",
             autocompletion=complete_methods,
         ),
     ] = None,
@@ -138,9 +139,9 @@ def corpus_explain(
     revision: Revision = None,
     batch_size: BatchSize = None,
     reading: Reading = None,
-    text: Annotated[bool, typer.Option("--text/--no-text", help="Store the texts beside their scores.")] = True,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="Store the texts next to their scores.")] = True,
     rows_per_part: Annotated[
-        int, typer.Option("--rows-per-part", min=1, help="Rows of one shard: what a killed worker loses.")
+        int, typer.Option("--rows-per-part", min=1, help="Rows per shard, which is what a killed worker loses.")
     ] = 256,
     max_failures: Annotated[
         int | None, typer.Option("--max-failures", min=0, help="Stop if more rows fail; default: no limit.")
@@ -181,16 +182,18 @@ def corpus_explain(
 @corpus_app.command(
     "summary",
     epilog=DEBUG,
-    help="Say what the explanations of a corpus say together: words, shortcuts, mistakes, drift.",
+    help="Summarise the explanations of a corpus: words, shortcuts, mistakes, drift.",
 )
 def corpus_summary(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Written by corpus explain.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by corpus explain.")],
     method: Annotated[str | None, typer.Option("--method", help="Method to summarise, if the job has several.")] = None,
     before: Annotated[
         Path | None, typer.Option("--before", help="Folder of an earlier job: also show what has changed since.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Words of each list.")] = 15,
-    min_count: Annotated[int, typer.Option("--min-count", min=2, help="Texts that a word must occur in.")] = 5,
+    top: Annotated[int, typer.Option("--top", min=1, help="Words per list.")] = 15,
+    min_count: Annotated[
+        int, typer.Option("--min-count", min=2, help="Minimum number of texts that a word occurs in.")
+    ] = 5,
     out: Annotated[
         list[Path] | None,
         typer.Option("--out", help="Also write a page (.html) or rows (.parquet); repeatable."),
@@ -221,29 +224,34 @@ def corpus_summary(
 )
 def corpus_plan(
     texts: Annotated[float, typer.Option("--texts", help="Number of texts, such as 1e9.")] = 1e9,
-    tokens_per_text: Annotated[float, typer.Option("--tokens-per-text")] = 250.0,
+    tokens_per_text: Annotated[float, typer.Option("--tokens-per-text", help="Mean length of a text.")] = 250.0,
     tokens_per_second: Annotated[
-        float, typer.Option("--tokens-per-second", help="Of one worker: measure it on a small part of the corpus.")
+        float, typer.Option("--tokens-per-second", help="Speed of one worker; measure it on a part of the corpus.")
     ] = 50_000.0,
-    workers: Annotated[int, typer.Option("--workers", min=1)] = 64,
-    rows_per_part: Annotated[int, typer.Option("--rows-per-part", min=1)] = 8192,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Number of workers.")] = 64,
+    rows_per_part: Annotated[int, typer.Option("--rows-per-part", min=1, help="Number of texts in a shard.")] = 8192,
     methods: Annotated[int, typer.Option("--methods", min=1, help="Number of methods.")] = 1,
     bytes_per_token: Annotated[
-        float, typer.Option("--bytes-per-token", help="Of a shard, per method: measure it, too.")
+        float, typer.Option("--bytes-per-token", help="Size of a shard, per token and method; measure it, too.")
     ] = 16.0,
-    load_seconds: Annotated[float, typer.Option("--load-seconds", help="To start a worker and load the model.")] = 60.0,
-    hours_between_failures: Annotated[float, typer.Option("--hours-between-failures", help="Of one worker.")] = 500.0,
+    load_seconds: Annotated[
+        float, typer.Option("--load-seconds", help="Time to start a worker and load the model.")
+    ] = 60.0,
+    hours_between_failures: Annotated[
+        float, typer.Option("--hours-between-failures", help="Mean time between failures of one worker.")
+    ] = 500.0,
     straggler_share: Annotated[float, typer.Option("--straggler-share", help="Share of slow workers.")] = 0.02,
     straggler_slowness: Annotated[
-        float, typer.Option("--straggler-slowness", help="How much longer a slow worker takes.")
+        float, typer.Option("--straggler-slowness", help="How many times as long a slow worker takes.")
     ] = 3.0,
     part_spread: Annotated[
         float, typer.Option("--part-spread", help="Standard deviation of the logarithm of a part's duration.")
     ] = 0.2,
     rows_read_per_second: Annotated[
-        float, typer.Option("--rows-read-per-second", help="By the driver, before the workers start.")
+        float,
+        typer.Option("--rows-read-per-second", help="Speed at which the driver reads rows, before the workers start."),
     ] = 10_000.0,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Simulated runs.")] = 5,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Number of simulated runs.")] = 5,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the first run.")] = 0,
 ) -> None:
     from whichtoken.jobs.plan import ClusterPlan, simulate

@@ -92,7 +92,7 @@ def heads_build(
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option("--text", help="Instead: csv, tsv, jsonl, parquet or txt file to parse with spaCy."),
+        typer.Option("--text", help="Instead of --conllu: csv, tsv, jsonl, parquet or txt file, parsed by spaCy."),
     ] = None,
     pipeline: Annotated[
         str | None,
@@ -118,7 +118,9 @@ def heads_build(
 
 @heads_app.command("show", epilog=DEBUG, help="Describe a head mask; default: that of the bundled model.")
 def heads_show(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Head mask; default: that of the default model.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also draw a figure: png, svg or pdf.")] = None,
 ) -> None:
     from whichtoken.heads.store import read

@@ -56,7 +56,7 @@ class TypedInputs:
     def gather(self) -> CommandInputs:
         """Return inputs of one kind, all checked before any work."""
         if self.file is None and self.rows.given:
-            raise UsageError(f"{', '.join(self.rows.given)}: this is about the rows of --file, which is missing")
+            raise UsageError(f"{', '.join(self.rows.given)}: this applies to the rows of --file, which is missing")
         texts = [*self.texts, *([self.pair] if self.pair is not None else []), *self.columns]
         if self.question is not None or self.context is not None:
             return gather_question(self.question, self.context, [*texts, self.file, *self.images])
@@ -92,7 +92,7 @@ def gather_images(images: Sequence[Path], others: Sequence[object]) -> CommandIn
 def check_against(against: str | None, inputs: CommandInputs) -> None:
     """Raise UsageError for --against with a question, before the model is loaded."""
     if against is not None and inputs.keyword == "question":
-        raise UsageError("--against compares two labels, and answers have none; leave it out")
+        raise UsageError("--against compares two labels, but answers have none; leave it out")
 
 
 def check_not_overwritten(out: Path | None, inputs: CommandInputs) -> None:

@@ -14,7 +14,10 @@ from whichtoken.render.terminal import table_view
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", autocompletion=complete_method)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Method to describe; default: list all.", autocompletion=complete_method),
+    ] = None,
 ) -> None:
     print_list(_method_list() if name is None else _method_page(name))
 

@@ -17,7 +17,10 @@ LIBRARIES = ("references", "heads")  # each is a field of Subject and a command
 
 
 def model(
-    name: Annotated[str | None, typer.Argument(metavar="MODEL")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="Folder or hub name; default: the model that comes with whichtoken."),
+    ] = None,
     references: References = None,
     heads: Heads = None,
     trust: Trust = False,

@@ -38,7 +38,7 @@ Revision = Annotated[
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option("--batch-size", help="Most rows that the model reads at once, to save memory; same results."),
+    typer.Option("--batch-size", help="Maximum number of rows that the model reads at once, to save memory."),
 ]
 References = Annotated[
     Path | None,
@@ -114,7 +114,7 @@ Top = Annotated[
     typer.Option(
         "--top",
         min=0,
-        help="Measure the output without the strongest word, the two strongest, .. N; default: 3 on a review page.",
+        help="Measure the output without the strongest word, the two strongest, up to N; default: 3 on a review page.",
     ),
 ]
 Columns = Annotated[

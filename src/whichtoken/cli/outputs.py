@@ -79,7 +79,7 @@ class Sink:
 def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int, n_images: int = 0) -> Sink:
     """Return a sink of the requested format, else of the format that the file ending implies."""
     if out is not None and str(out) == "-":
-        raise UsageError("--out - is not a file; leave --out out to write to standard output, in any --format")
+        raise UsageError("--out - is not a file; omit --out to write to standard output, in any --format")
     if kind is None and out is not None:
         kind = ENDINGS.get(out.suffix.lower())
         if kind is None:

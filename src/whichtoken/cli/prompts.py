@@ -23,16 +23,18 @@ PromptText = Annotated[
     str | None, typer.Option("--prompt", help="Prompt of a language model, or - to read it from standard input.")
 ]
 Generate = Annotated[
-    int | None, typer.Option("--generate", help=f"Most tokens that a language model answers; default: {TOKENS}.")
+    int | None, typer.Option("--generate", help=f"Maximum number of tokens in the answer; default: {TOKENS}.")
 ]
 Continuation = Annotated[
     str | None, typer.Option("--continuation", help="Explain this answer to --prompt instead of a generated one.")
 ]
-Chat = Annotated[bool, typer.Option("--chat", help="The prompt is a message of the user, for a chat model.")]
-System = Annotated[str | None, typer.Option("--system", help="Message of the system, before that of the user.")]
+Chat = Annotated[bool, typer.Option("--chat", help="Send the prompt as a user message, for a chat model.")]
+System = Annotated[str | None, typer.Option("--system", help="System message, before the user message.")]
 Documents = Annotated[
     list[Path] | None,
-    typer.Option("--documents", metavar="FILE...", help="Text files that the answer may rest on; put before --prompt."),
+    typer.Option(
+        "--documents", metavar="FILE...", help="Text files that the answer may rest on; read before the prompt."
+    ),
 ]
 Rows = Annotated[
     str | None,
@@ -50,12 +52,15 @@ Foil = Annotated[
     str | None, typer.Option("--foil", help="Explain why a language model said what it said and not this.")
 ]
 Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Draw the answer at random; default: 0, the most likely tokens.")
+    float | None, typer.Option("--temperature", help="Sample the answer at random; default: 0, the most likely tokens.")
 ]
 TopP = Annotated[
-    float | None, typer.Option("--top-p", help="Draw among the most likely tokens of this total probability.")
+    float | None,
+    typer.Option("--top-p", help="Sample only from the most likely tokens that have this total probability."),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of --temperature; the same seed, the same answer.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Seed for --temperature; the same seed gives the same answer.")
+]
 ShownRow = Annotated[
     str | None, typer.Option("--row", help="Show the part of the answer that contains this text; see --rows.")
 ]
@@ -99,7 +104,9 @@ class PromptOptions:
         _check_choice("--sources", self.sources, SOURCES)
         sampling = {name: value for name, value in self.sampling.items() if value is not None}
         if self.continuation is not None and (self.generate is not None or sampling):
-            raise UsageError("--continuation gives the answer, so nothing is generated; leave one of the two out")
+            raise UsageError(
+                "--continuation gives the answer, so nothing is generated; leave it out, or the options for generating"
+            )
         sources: Any = self.sources or ("document" if self.documents else "word")
         rows: Any = self.rows or "answer"
         how = Generation(TOKENS if self.generate is None else self.generate, **sampling)
@@ -118,7 +125,7 @@ class PromptOptions:
         if any(others):
             raise UsageError(f"{', '.join(self.given)}: a prompt cannot be combined with other inputs; give one kind")
         if file is None and typed.rows.given:
-            raise UsageError(f"{', '.join(typed.rows.given)}: this is about the rows of --file, which is missing")
+            raise UsageError(f"{', '.join(typed.rows.given)}: this applies to the rows of --file, which is missing")
         if (self.prompt is None) == (file is None):
             given = self.given[0] if self.prompt is None else "--prompt"
             raise UsageError(f"{given}: give one prompt, --prompt TEXT, or a file of them, --file NAME.jsonl")

@@ -30,7 +30,7 @@ RecipeSettings = Annotated[
 
 
 @references_app.command(
-    "build", epilog=DEBUG, help="Scan texts like the training texts and keep those that serve as references."
+    "build", epilog=DEBUG, help="Scan texts similar to the training data and keep those that can serve as references."
 )
 def references_build(
     texts: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: csv, tsv, jsonl, parquet or txt.")],
@@ -59,7 +59,9 @@ def references_build(
 
 
 @references_app.command("show", epilog=DEBUG, help="Describe a reference library.")
-def references_show(folder: Annotated[Path, typer.Argument(metavar="FOLDER")]) -> None:
+def references_show(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a reference library.")],
+) -> None:
     _say_summary(whichtoken.references.load(folder).summary())
 
 

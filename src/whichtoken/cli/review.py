@@ -1,4 +1,4 @@
-"""How many words `explain --top` removes: which outputs show what then remains."""
+"""How many words `explain --top` removes, and which outputs show what remains."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ def check_top(top: int | None, sink: Sink) -> None:
     """Raise UsageError if the output would not contain what --top measures."""
     if top and sink.kind not in ("json", "jsonl") and not sink.is_review:
         raise UsageError(
-            f"--top {top} is stored by json and jsonl and shown by a page of several texts; add --out NAME.jsonl, or "
+            f"--top {top} is stored in json and jsonl and shown on a page of several texts; add --out NAME.jsonl, or "
             "give --file and --out NAME.html"
         )
 

@@ -22,18 +22,18 @@ LARGEST = 2**30  # bytes that are read from a pipe
 Delimiter = Annotated[
     str | None,
     typer.Option(
-        "--delimiter", help='Delimiter of a csv file, such as ";" or tab; default: found from the first rows.'
+        "--delimiter", help='Delimiter of a csv file, such as ";" or tab; default: detected in the first rows.'
     ),
 ]
 InputFormat = Annotated[
     str | None,
-    typer.Option("--input-format", help=f"What the file is, if its name does not tell: {', '.join(KINDS)}."),
+    typer.Option("--input-format", help=f"Format of the file, if its name does not tell: {', '.join(KINDS)}."),
 ]
 OnBadRowOption = Annotated[
     str, typer.Option("--on-bad-row", help="Rows that cannot be used: error (default), or skip and list them.")
 ]
 IdColumn = Annotated[
-    str | None, typer.Option("--id", help="Column that names the rows; id, idx and guid are recognised.")
+    str | None, typer.Option("--id", help="Column with the ids of the rows; id, idx and guid are recognised.")
 ]
 LabelColumn = Annotated[
     str | None, typer.Option("--label", help="Column with the gold labels; label and labels are recognised.")
@@ -43,7 +43,7 @@ Keep = Annotated[list[str] | None, typer.Option("--keep", help="Column to keep i
 
 @dataclass
 class BadRows:
-    """The rows that were skipped so far; `refuse` ends at the first."""
+    """The rows that were skipped so far; unless `skip` is set, the first one raises its error."""
 
     skip: bool = False
     found: dict[str, BadRow] = field(default_factory=dict)  # by place: a file may be read more than once
@@ -138,7 +138,7 @@ def _copy_stream(path: Path) -> Path:
         while block := stream.read(2**20):
             size += len(block)
             if size > LARGEST:
-                raise BadInput(f"{path} gives more than {LARGEST:,} bytes; save them as a file")
+                raise BadInput(f"{path} contains more than {LARGEST:,} bytes; save them as a file")
             copy.write(block)
     copy.flush()
     return Path(copy.name)

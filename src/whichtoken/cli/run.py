@@ -122,13 +122,13 @@ def ended_by_sigterm() -> Iterator[_Stop]:
 def _line(error: WhichTokenError) -> str:
     if isinstance(error, NoReferences):
         return visible(
-            "this method contrasts with reference texts, and this model has none. Build them once, from texts like "
-            f"the training texts: whichtoken references build TEXTS.csv --model {quote(error.model)} "
+            "this method contrasts with reference texts, but this model has none. Build them once, from texts "
+            f"similar to the training data: whichtoken references build TEXTS.csv --model {quote(error.model)} "
             "--out references; then add --references references"
         )
     if isinstance(error, NoHeads):
         return visible(
-            "this method propagates through chosen heads only, and this model has no head mask. Build it once, from a "
+            "this method propagates through chosen heads only, but this model has no head mask. Build it once, from a "
             f"parsed corpus: whichtoken heads build --conllu FILE --model {quote(error.model)} --out heads.json; then "
             "add --heads heads.json"
         )

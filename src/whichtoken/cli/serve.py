@@ -25,26 +25,27 @@ def serve(
         typer.Option("--heads", help="File of a model's head mask; repeatable, for several models."),
     ] = None,
     benchmark: Annotated[
-        Path | None, typer.Option("--benchmark", help="Folder written by bench --out, to look at on the page.")
+        Path | None, typer.Option("--benchmark", help="Folder written by bench --out, to show on the page.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="With --benchmark: its data file, if that has been moved.")
     ] = None,
     corpus: Annotated[
-        Path | None, typer.Option("--corpus", help="Folder written by corpus explain: its summary is a page.")
+        Path | None, typer.Option("--corpus", help="Folder written by corpus explain; its summary is at /corpus.")
     ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8080,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; others than this computer's need a token.")
+        str, typer.Option("--host", help="Address to listen on; any other than this computer's own needs a token.")
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", envvar="WHICHTOKEN_TOKEN", help="Secret that callers must send; new: make one and print it."
+            "--token", envvar="WHICHTOKEN_TOKEN", help="Secret that callers must send; new: create one and print it."
         ),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="Further name that browsers open it by; repeatable.")
+        list[str] | None,
+        typer.Option("--allow-host", help="Another name under which browsers may open the page; repeatable."),
     ] = None,
     limit: Annotated[
         list[str] | None,
@@ -63,7 +64,7 @@ def serve(
 
     limits = make_settings(Limits, "the limits", {}, None, parse_settings(limit or []))
     if data is not None and benchmark is None:
-        raise UsageError("--data is for --benchmark, whose texts it has; add --benchmark FOLDER")
+        raise UsageError("--data holds the texts of --benchmark, which is missing; add --benchmark FOLDER")
     access = Access(host, port, choose_token(token), tuple(allow_host or ()))
     with open_port(access) as port_of_ours:  # before any long work
         opening = Opening(trust, device, dtype, None, batch_size)

@@ -14,7 +14,7 @@ from whichtoken.results import read_results
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Results that `explain --out` wrote.")],
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",

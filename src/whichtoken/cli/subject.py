@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NO_HEADS = (
     "no head qualifies: Mask-LRP then passes relevance through residual connections only, and its scores are all 0, "
-    "or all equal if the model uses mean pooling (except preset repo, which reads heads before the mask); "
+    "or all equal if the model uses mean pooling (only with preset paper: by default, heads are read before the mask); "
     "lower thresholds (-o syntactic=... -o positional=...) or another corpus may help"
 )
 

@@ -1,4 +1,4 @@
-"""Asking a model about the inputs of a batch without some of their units, one round of all inputs at a time."""
+"""Ask a model about the inputs of a batch with some of their units removed, in rounds that cover all inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

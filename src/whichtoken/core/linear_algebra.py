@@ -1,7 +1,7 @@
 """Linear algebra of numpy arrays, computed by torch.
 
-Worker threads limit torch to one thread each. numpy's BLAS cannot be limited per thread: it would use all cores in every
-worker at once, and the threads would mostly wait for each other.
+Worker threads limit torch to one thread each. numpy's BLAS cannot be limited per thread: it would use all cores in
+every worker at once, and the threads would mostly wait for each other.
 """
 
 import numpy as np

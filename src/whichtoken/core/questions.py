@@ -1,4 +1,4 @@
-"""Choosing which units of an input to remove next, from what earlier answers say. numpy only, one input at a time."""
+"""Choose which units of an input to remove next, based on earlier answers. numpy only, one input at a time."""
 
 from collections import Counter
 from dataclasses import dataclass, replace

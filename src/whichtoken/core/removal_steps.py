@@ -2,7 +2,7 @@
 
 `tenths`: 10, 20 .. 90 %. `tenths-to-all`: 10, 20 .. 100 %, as in AttCAT's paper. `twentieths`: 5, 10 .. 100 %, as in
 TokenTM's paper. `all`: unit by unit. `eraser`: the highest 1, 5, 10, 20 and 50 %, at least one unit, removed (MoRF) or
-kept (LeRF), as in ERASER. `top`: the highest 1, 3, 5 and 10 units, as far as there are as many. Other grids can be
+kept (LeRF), as in ERASER. `top`: the highest 1, 3, 5 and 10 units, as far as there are enough. Other grids can be
 registered; those of the papers' code are in `reproduce`.
 """
 

@@ -1,4 +1,4 @@
-"""Units: the words, sentences or patches that a method removes whole, as patterns of tokens and as scores of tokens."""
+"""Units: the words, sentences or patches that a method removes as a whole, as patterns and as scores of tokens."""
 
 from collections.abc import Sequence
 

@@ -71,8 +71,8 @@ class Columns:
         texts = self.texts or next((names for names in pairs if None not in names), None)
         if texts is None:
             raise BadInput(
-                f"{where}: no usual text column; choose one (columns=, --column), or call it 'text'; the columns are "
-                f"{listed}"
+                f"{where}: no column has a usual name for texts; choose one (columns=, --column), or call it 'text'; "
+                f"the columns are {listed}"
             )
         label = self.label or next((usual[name] for name in LABELS if name in usual), None)
         named = self.id or next((usual[name] for name in IDS if name in usual), None)

@@ -1,4 +1,4 @@
-"""Parts of a job: each is a pure function of its rows, named by them, written whole, and hashed. No torch.
+"""Parts of a job: each is a pure function of its rows, named after them, written whole, and hashed. No torch.
 
 Benchmarks and corpus jobs share this. A killed job loses only the parts that it was working on; the same job, started
 again in the same folder, keeps the finished parts and ends with the same content.

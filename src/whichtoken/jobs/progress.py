@@ -1,4 +1,4 @@
-"""How far a job is: rows done, rate, time left, workers, failures. No torch."""
+"""How far a job has got: rows done, rate, time left, workers, failures. No torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

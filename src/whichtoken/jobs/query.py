@@ -1,7 +1,7 @@
 """Questions about the shards of a corpus, answered by DuckDB, which reads them in a stream. Only this file imports it.
 
-A word counts once per text, with the mean of its scores there, so that intervals are over independent texts. Their
-width is that of one text more, in which the word has no effect: a few texts that happen to agree prove little.
+A word counts once per text, with the mean of its scores there, so that intervals are over independent texts. They are
+as wide as if one more text showed no effect of the word: a few texts that happen to agree prove little.
 """
 
 import glob

@@ -1,4 +1,4 @@
-"""summarise_corpus: what the explanations of a corpus say together. No torch."""
+"""summarise_corpus: a summary of the explanations of a corpus. No torch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -2,7 +2,7 @@
 
 The linear datamodelling score (LDS; Park et al., ICML 2023; for the sources of a prompt, Cohen-Wang et al., NeurIPS
 2024) removes random sets of units, each unit with probability 1/2. It is Spearman's rank correlation, over these sets,
-of what the scores predict, which is the sum of the scores of the units that are kept, with the output of the model.
+between the output of the model and what the scores predict: the sum of the scores of the units that are kept.
 """
 
 from dataclasses import dataclass

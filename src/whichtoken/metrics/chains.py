@@ -1,4 +1,4 @@
-"""Chains of nested sets of removed units, one set per removal step: the best that is known, and a better one to try."""
+"""Chains of nested sets of removed units, one set per removal step: the best one known, and a better one to try."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

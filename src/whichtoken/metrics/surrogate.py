@@ -1,8 +1,8 @@
 """A surrogate of a model: predicts the drop for sets of removed units from those evaluated. One input at a time.
 
 A Gaussian process (Rasmussen and Williams, 2006, chapters 2 and 5) with the kernel exp(-sum of r_i over the units i in
-which two sets differ): interactions of all orders are possible, those of few units most of all. The rates r_i are all
-the same or grow with the effects of the units, whichever explains the answers better.
+which two sets differ): interactions of all orders are possible, but those of few units are favoured. The rates r_i are
+all the same or grow with the effects of the units, whichever explains the answers better.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Ending and watching work in other threads: each pass of a model first calls whoever watches the work."""
+"""End and watch work in other threads: each pass of a model first calls the function that watches the work."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -234,8 +234,8 @@ def _check_tokenizer_files(source: ModelFiles, trusted: bool) -> None:
     folder = Path(source.place)
     if folder.is_dir() and not _has_vocabulary(folder):
         raise UsageError(
-            f"{folder} has no tokenizer.json and no other vocabulary file, so no word would be known; save the "
-            "tokenizer used in training there: tokenizer.save_pretrained(folder)"
+            f"{folder} has no tokenizer.json and no other vocabulary file, so the tokenizer would know no words; save "
+            "the tokenizer used in training there: tokenizer.save_pretrained(folder)"
         )
     settings = get_tokenizer_config(source.place, revision=source.revision)
     own = settings.get("tokenizer_class")

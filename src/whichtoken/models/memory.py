@@ -1,7 +1,7 @@
 """How much memory a pass needs, and passes over long inputs that keep little of their graph.
 
 For a long input, the graph of a backward pass is too large to keep: relevance needs the attention matrices of every
-block. Where a method only reads what lies between blocks, each block is computed again when its turn comes backward.
+block. Where a method only reads what lies between blocks, each block is recomputed when the backward pass reaches it.
 """
 
 from collections.abc import Iterator

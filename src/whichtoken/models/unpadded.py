@@ -1,8 +1,8 @@
 """Evaluate a batch without gradients and without the cost of its padding.
 
 The blocks of an encoder compute each token by itself, except in attention. So the tokens of all rows are sent through
-the blocks as one long row without padding, and only attention sees the rows apart. A classifier that reads its first
-token needs nothing else of the last block after the attention. Both change results by rounding only.
+the blocks as one long row without padding, and only attention treats the rows separately. A classifier that reads its
+first token needs nothing else of the last block after the attention. Both change results only by rounding errors.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Work on all cores: one thread per core, each with a twin of the model and a single thread of torch.
 
-The products of a small model are too short to be divided among cores; whole batches are not.
+The matrix products of a small model are too small to be divided among cores; whole batches are not.
 """
 
 from collections.abc import Callable, Iterator, Sequence

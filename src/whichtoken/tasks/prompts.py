@@ -107,7 +107,7 @@ def read_continuation(subject: Subject, document: PromptDocument, number: int) -
     if both.ids[:n] != prompt.ids or len(both.ids) == n:
         raise BadInput(
             f": the tokenizer joins the end of the prompt, {prompt.texts[0][-12:]!r}, and the continuation, "
-            f"{text[:12]!r}, across their border; move characters from one to the other (a space belongs to the "
+            f"{text[:12]!r}, across their boundary; move characters from one to the other (a space belongs to the "
             "word that follows it)",
             index=number,
         )

@@ -1,6 +1,6 @@
 """What is known about an input besides its content: its row, id, gold label and kept columns, for its records.
 
-And what happens to inputs that cannot be explained.
+Also, what happens to inputs that cannot be explained.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

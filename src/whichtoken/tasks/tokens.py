@@ -1,12 +1,12 @@
 """The token classification task: models that give a label to every token, such as names of entities or parts of speech.
 
-What is explained are words: one that the caller chooses, or every entity that the model names, each with a result of
-its own. A word is read at its first token, as such models are trained. The scalar is the sum of the labels' logits over
-the words of an entity, and the probability is the product of theirs: given the text, a token classifier predicts each
-label independently, so the product is the joint probability. For a contrast of labels, the scalar is the difference of
-the two sums, and the probability is that of the first labels if only these and the others were possible. The first
-tokens of the explained words are never removed. A long text is read in windows; a word is explained in the one where it
-has most context.
+Words are explained: one that the caller chooses, or every entity that the model finds, each with a result of its own. A
+word is read at its first token, as such models are trained. The scalar is the sum of the labels' logits over the words
+of an entity, and the probability is the product of the labels' probabilities: given the text, a token classifier
+predicts each label independently, so the product is the joint probability. For a contrast of labels, the scalar is the
+difference of the two sums, and the probability is that of the first labels if only these and the others were possible.
+The first tokens of the explained words are never removed. A long text is read in windows; a word is explained in the
+one where it has the most context.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class TokenClassification(Task):
     bench_long: ClassVar[LongTexts | None] = "truncate"
     protocol: ClassVar[Mapping[str, Any]] = {"metrics": ("aopc", "log-odds", "normalised-aopc", "agreement")}
     explained: ClassVar[str] = "label of the first entity"
-    no_result: ClassVar[str] = "the model names no entity here; to explain the label of any word, choose it: --token"
+    no_result: ClassVar[str] = "the model finds no entity here; to explain the label of any word, choose it: --token"
 
     def target(self, target: Any) -> Wanted | TokenLabels:
         """Return the target: the predicted label (None), another label or kind of label, a contrast, or TokenLabels."""
@@ -260,7 +260,9 @@ class TokenClassification(Task):
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
         target = record.target
         if not isinstance(target, TokenLabels):
-            raise UsageError(f"this attribution does not explain the label of a word, but {self.subject.title} does")
+            raise UsageError(
+                f"this attribution does not explain the label of a word, but {self.subject.title} labels words"
+            )
         (document,) = self.subject.encode([record.texts], "window")
         if len(document.windows) > 1 and record.n_cut:  # it may have been truncated instead
             (cut,) = self.subject.encode([record.texts], "truncate")

@@ -1,4 +1,4 @@
-"""Requests become what the library reads: inputs, targets, methods and records, each checked against the limits."""
+"""Turn requests into what the library reads: inputs, targets, methods and records, each checked against the limits."""
 
 import base64
 import binascii

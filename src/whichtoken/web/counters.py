@@ -1,4 +1,4 @@
-"""What a server counts about itself, as Prometheus reads it. Nothing of a request's content is in it. No torch."""
+"""What a server counts about itself, as Prometheus reads it, without any content of requests. No torch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

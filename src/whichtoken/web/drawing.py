@@ -1,4 +1,4 @@
-"""The job behind `/api/curves`: how the output falls as words are removed, against random and the best order."""
+"""The job behind `/api/curves`: how the output falls as words are removed, beside random orders and the best one."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The job behind `/api/explain`: fast methods together, then slow ones one by one, each sent as it is ready."""
+"""The job behind `/api/explain`: fast methods together, then slow ones one by one, each sent as soon as it is ready."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace

@@ -1,4 +1,4 @@
-"""Errors as replies. What a person can fix is said in the library's words; of others, only the place is logged.
+"""Errors as replies. What a person can fix is put in the library's words; of other errors, only the place is logged.
 
 Messages of unexpected errors may quote a text, so neither the reply nor the log has them.
 """

@@ -1,4 +1,4 @@
-"""What every request passes first: who calls, from which page, how much it sends; and the headers of every reply.
+"""The checks that every request passes first: who calls, from which page, how much; and the headers of every reply.
 
 Names other than this server's own are refused (DNS rebinding), and so are posts from other pages. A body must be JSON,
 which other pages cannot send without asking first.
@@ -128,7 +128,7 @@ def check_host(headers: Mapping[str, str], access: Access) -> None:
     name = _host_name(host)
     if name is None or not access.knows(name):
         raise Refusal(
-            403, "UnknownHost", f"this server is not called {host[:80]!r}; open {access.host}, or --allow-host"
+            403, "UnknownHost", f"this server is not called {host[:80]!r}; open {access.host}, or use --allow-host"
         )
 
 
@@ -140,7 +140,9 @@ def check_origin(method: str, headers: Mapping[str, str]) -> None:
     own = origin is None or urlsplit(origin).netloc.lower() == host.lower() != ""
     if not own or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         shown = origin if origin is not None else headers.get("sec-fetch-site", "")
-        raise Refusal(403, "ForeignPage", f"requests from the page {shown[:80]!r} are refused; use this server's own")
+        raise Refusal(
+            403, "ForeignPage", f"requests from the page {shown[:80]!r} are refused; use this server's own page"
+        )
 
 
 def check_token(path: str, headers: Mapping[str, str], access: Access) -> None:
@@ -149,7 +151,9 @@ def check_token(path: str, headers: Mapping[str, str], access: Access) -> None:
     scheme, _, given = headers.get("authorization", "").partition(" ")
     right = secrets.compare_digest(given.strip().encode(), access.token.encode())
     if scheme.lower() != "bearer" or not right:
-        raise Refusal(401, "TokenNeeded", "this server needs its token: open the address that it printed at its start")
+        raise Refusal(
+            401, "TokenNeeded", "this server needs its token: open the address that it printed when it started"
+        )
 
 
 def _host_name(host: str) -> str | None:

@@ -1,7 +1,7 @@
 """Jobs wait in the lane of their model, whose only thread works on one at a time.
 
-A job reports what it finds as it finds it. Before each pass of the model it looks whether it was cancelled, and whether
-its time is over.
+A job reports results as soon as it has them. Before each pass of the model, it checks whether it was cancelled and
+whether its time is up.
 """
 
 import secrets

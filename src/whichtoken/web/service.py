@@ -67,7 +67,9 @@ class Service:
         """Raise a Refusal if no further job is accepted now."""
         self.check_running()
         if self.n_jobs >= self.limits.jobs:
-            raise Refusal(429, "TooManyJobs", f"{self.limits.jobs} jobs run or wait already; try again in a moment")
+            raise Refusal(
+                429, "TooManyJobs", f"{self.limits.jobs} jobs are already running or waiting; try again in a moment"
+            )
 
     def cancel(self, job: str) -> None:
         for lane in self.lanes.values():

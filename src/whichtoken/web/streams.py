@@ -1,4 +1,4 @@
-"""Replies that arrive in pieces: the events of a job, as server-sent events. The job ends when the caller goes away."""
+"""Replies that arrive in pieces: the events of a job, as server-sent events. A job ends when its caller disconnects."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Records become what the page draws: rows of cells, with colours, intervals and what may be switched off. No torch.
+"""Turn records into what the page draws: rows of cells, with colours, intervals and what may be switched off. No torch.
 
 The content is that of all other pictures (`render.rows`); nothing is computed or worded here.
 """
