@@ -237,6 +237,12 @@ def test_method_files_are_at_most_130_lines() -> None:
         assert len(path.read_text().splitlines()) <= 130, path.name
 
 
+def test_only_torch_factorises_matrices() -> None:
+    """Threads of numpy's BLAS cannot be limited per worker: `core.linear_algebra` says why that matters."""
+    users = [path for path in PACKAGE.rglob("*.py") if "np.linalg" in path.read_text(encoding="utf-8")]
+    assert not users
+
+
 def test_the_public_surface() -> None:
     """The stub is the list; here is what DESIGN says of it."""
     wt: Any = whichtoken

@@ -28,3 +28,13 @@ def solve_positive(
     factor = torch.linalg.cholesky(torch.from_numpy(matrix))
     solution = torch.cholesky_solve(torch.from_numpy(values)[:, None], factor)[:, 0]
     return solution.numpy(), 2 * float(factor.diagonal().log().sum())
+
+
+def least_squares(
+    matrix: Float[np.ndarray, "n k"], values: Float[np.ndarray, " n"], smallest: float
+) -> tuple[Float[np.ndarray, " k"], int]:
+    """Return the solution of least norm, and the rank: singular values below `smallest` x the largest count as 0."""
+    found = torch.linalg.lstsq(
+        torch.from_numpy(matrix), torch.from_numpy(values)[:, None], rcond=smallest, driver="gelsd"
+    )
+    return found.solution[:, 0].numpy(), int(found.rank)

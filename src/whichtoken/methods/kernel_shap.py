@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from whichtoken.core.linear_algebra import least_squares
 from whichtoken.core.ops import seed_rows
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Level, Method, Needs, Probe, Scores, Trace, needs
@@ -114,7 +115,7 @@ def fit_shapley(
     if not n:
         return np.zeros(0), 0
     filled, root = present.mean(1, keepdims=True), np.sqrt(weights)
-    deviations, _, rank, _ = np.linalg.lstsq(
-        root[:, None] * (present - filled), root * (gains - total * filled[:, 0]), rcond=1e-10
+    deviations, rank = least_squares(
+        root[:, None] * (present - filled), root * (gains - total * filled[:, 0]), smallest=1e-10
     )
-    return total / n + deviations, int(rank)
+    return total / n + deviations, rank
