@@ -106,7 +106,8 @@ def explain(
     the tokens' logits ("logit", the default) or log-probabilities ("logprob"). `rows`: the map of the whole "answer",
     or also of each "sentence" or "token" of it (`Attribution.generated`). `sources`: the columns of
     `Attribution.matrix`: each "token", "word" (the default), "sentence" or "document" (the default if there are any) of
-    the prompt. `foil`: why the model said what it said rather than this; the first token that differs is contrasted.
+    the prompt. `foil`: why the model said what it said rather than this: another answer, contrasted at the first token
+    that differs, or an alternative to one word of the answer.
     """
     subject = as_subject(subject)
     pairs = None if question is None and context is None else _pair_questions(question, context)

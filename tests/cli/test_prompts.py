@@ -162,3 +162,91 @@ def test_prompts_and_models_must_fit(speaker: str, capsys: pytest.CaptureFixture
     code, _, err = run(capsys, *ASKED, "--model", speaker, "--generate", "2", "--row", "no such word")
     assert (code, err.count("\n")) == (2, 1)
     assert "unknown part of the answer 'no such word'" in err
+
+
+COMPARED = ("compare", "--prompt", PROMPT, "--methods", "attn-lrp,gradient-x-input,random")
+
+
+def test_compare_ranks_methods_by_the_words_that_an_answer_needs(
+    speaker: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = (*COMPARED, "--model", speaker, "--generate", "4")
+    code, out, err = run(capsys, *asked)
+    assert (code, err) == (0, "")
+    assert out.count("deletion +") + out.count("deletion -") == 3
+    note = (
+        "deletion: mean drop of the log-probability of the answer when 10, 20 .. 90 % of the words are deleted, the "
+        "highest scores first; one prompt says little about a method"
+    )
+    assert note in " ".join(out.split())
+    rows = json.loads(run(capsys, *asked, "--format", "json")[1])
+    subject = wt.load(speaker)
+    names = ["attn-lrp", "gradient-x-input", "random"]
+    expected = wt.explain(subject, prompt=PROMPT, generate=4, methods=names)[0]
+    curves = dict(zip(expected, wt.degrade(subject, list(expected.values()), level="word"), strict=True))
+    for row in rows:
+        values = row["curve"]["value"]
+        assert values == pytest.approx(list(curves[row["method"]].value), abs=1e-5)
+        assert row["metrics"]["aopc"] == pytest.approx(values[0] - sum(values[1:]) / 9)
+    drops = [row["metrics"]["aopc"] for row in rows]
+    assert drops == sorted(drops, reverse=True)
+    for ending, begins in ((".html", b"<!doctype html>"), (".png", b"\x89PNG"), (".jsonl", b'{"method"')):
+        file = tmp_path / f"compared{ending}"
+        assert run(capsys, *asked, "--out", str(file)) == (0, "", f"whichtoken: written to {file}\n")
+        assert file.read_bytes().startswith(begins)
+    assert (tmp_path / "compared.html").read_text().count("<b>deletion ") == 3
+
+
+def test_compare_takes_the_options_of_a_prompt(
+    speaker: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"{name}.txt" for name in "abc"]
+    for path, text in zip(paths, ("the plot was rare.", "the music was slow.", "it is a film."), strict=True):
+        path.write_text(text)
+    asked = (*COMPARED, "--model", speaker)
+    files = ("--documents", *map(str, paths), "--chat", "--system", "it is a film")
+    code, out, err = run(capsys, *asked, *files, "--generate", "3")
+    assert (code, err) == (0, "")
+    assert "90 % of the documents are deleted" in " ".join(out.split())
+    code, _, err = run(capsys, *asked, *files, "--generate", "3", "--out", str(paths[0]))
+    assert (code, err) == (2, f"whichtoken: --out {paths[0]} is also an input file; give another name\n")
+    code, out, err = run(capsys, *asked, "--continuation", " and rare", "--foil", "and slow")
+    assert (code, err) == (0, "")
+    assert "mean drop of the difference of the logits when" in " ".join(out.split())
+    code, _, err = run(capsys, "compare", "--prompt", "slow", "--model", speaker, "--methods", "random,attn-lrp")
+    assert code == 0
+    assert "there is nothing to compare: only one of the words of this prompt can be removed" in err
+
+
+def test_compare_runs_what_suits_the_model_and_is_not_expensive(
+    speaker: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("compare", "--prompt", "the film was slow", "--continuation", " and rare", "--model", speaker)
+    code, out, err = run(capsys, *asked, "--format", "json")
+    assert code == 0, err
+    names = {row["method"] for row in json.loads(out)}
+    assert {"attn-lrp", "posterior", "random"} <= names
+    assert not {"integrated-gradients", "contrast-cat", "full-lrp"} & names
+    assert "left out, because they run the model most often: " in err
+    code, out, err = run(capsys, *asked, "--methods", "all", "-o", "steps=2", "--format", "json")
+    assert code == 0, err
+    assert {row["method"].partition("(")[0] for row in json.loads(out)} > names
+    assert "most often" not in err
+    assert "a language model predicts words, not classes: contrast-cat" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--generate", "2"), "--generate: this is about a prompt, which is missing; give --prompt TEXT"),
+        (("a text", "--chat"), "--chat: this is about a prompt, which is missing; give --prompt TEXT"),
+        (("--prompt", "x", "a text"), "--prompt: a prompt cannot be combined with other inputs; give one kind"),
+        ((), "give one of TEXT, --image FILE, --prompt TEXT, or --question Q --context C"),
+        (("a text", "another"), "compare shows one input, but there are 2; to measure many, use bench"),
+    ],
+)
+def test_a_wrong_comparison_is_one_line_before_any_model_is_loaded(
+    words: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "compare", *words, "--model", "no/such-model")
+    assert (code, out, err) == (2, "", f"whichtoken: {line}\n")

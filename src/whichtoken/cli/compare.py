@@ -1,7 +1,7 @@
 """The command `compare`: compare methods on one input."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,27 +35,58 @@ from whichtoken.cli.options import (
     single_value,
 )
 from whichtoken.cli.outputs import sink_of, write_results, write_text
+from whichtoken.cli.prompts import (
+    Chat,
+    Continuation,
+    Documents,
+    Foil,
+    Generate,
+    PromptOptions,
+    PromptText,
+    Seed,
+    Sources,
+    System,
+    Temperature,
+    TopP,
+)
 from whichtoken.cli.subject import Opening, keep_supported, open_subject, say, say_written
 from whichtoken.errors import UsageError
 from whichtoken.metrics.curves import METRICS, Metric, aopc
 from whichtoken.records import Attribution, Curve
+from whichtoken.render.answers import name_measure
 
 if TYPE_CHECKING:
+    from whichtoken.core.trace import Method
     from whichtoken.models import Subject
 
 
 def compare(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to explain.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Text to explain.")] = None,
     pair: Annotated[str | None, typer.Option("--pair", help="Second text of a pair.")] = None,
     image: Annotated[Path | None, typer.Option("--image", help="Image file.")] = None,
     question: Annotated[
         str | None, typer.Option("--question", help="Question, for a question-answering model.")
     ] = None,
     context: Annotated[str | None, typer.Option("--context", help="Context of the question.")] = None,
+    prompt: PromptText = None,
+    generate: Generate = None,
+    continuation: Continuation = None,
+    chat: Chat = False,
+    system: System = None,
+    documents: Documents = None,
+    sources: Sources = None,
+    foil: Foil = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    seed: Seed = None,
     model: Model = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(*METHODS, help="Comma-separated names, or all (default).", autocompletion=complete_methods),
+        typer.Option(
+            *METHODS,
+            help="Comma-separated names, or all; default: all, except the most expensive ones for prompts.",
+            autocompletion=complete_methods,
+        ),
     ] = None,
     target: Target = None,
     token: Token = None,
@@ -74,21 +105,32 @@ def compare(
     settings: Settings = None,
     numbers: Numbers = False,
 ) -> None:
-    if all(value is None for value in (text, image, question, context)):
-        raise UsageError("give one of TEXT, --image FILE, or --question Q --context C")
+    sampling = {"temperature": temperature, "top_p": top_p, "seed": seed}
+    about_prompt = PromptOptions(
+        prompt, generate, continuation, chat, system, documents or (), None, sources, foil, sampling
+    )
+    if about_prompt.given and prompt is None:
+        raise UsageError(f"{about_prompt.given[0]}: this is about a prompt, which is missing; give --prompt TEXT")
+    if not texts and all(value is None for value in (image, question, context, prompt)):
+        raise UsageError("give one of TEXT, --image FILE, --prompt TEXT, or --question Q --context C")
     images = () if image is None else (image,)
-    items = inputs.TypedInputs(() if text is None else (text,), pair, None, (), images, question, context).gather()
+    typed = inputs.TypedInputs(texts or (), pair, None, (), images, question, context)
+    answer = about_prompt.request() if about_prompt.given else None
+    items = typed.gather() if answer is None else about_prompt.gather(typed)
     inputs.check_against(against, items)
     if len(items) != 1:
         raise UsageError(f"compare shows one input, but there are {len(items)}; to measure many, use bench")
-    names = single_value("--method", methods) or "all"
-    built = inputs.build_methods(names, settings or [])
+    inputs.check_not_overwritten(out, items)
+    names = single_value("--method", methods)
+    built = inputs.build_methods(names or "all", settings or [])
     sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
     goal = inputs.resolve_target(target, against)
     opening = Opening(trust, device, dtype, revision, batch_size, reading)
     subject = open_subject(model, references, heads, opening)
-    supported = keep_supported(subject, built) if names == "all" else built
-    request = Request(supported, goal, None, False, token=token)
+    supported = keep_supported(subject, built) if names in (None, "all") else built
+    if names is None and answer is not None:
+        supported = _leave_out_expensive(supported)
+    request = Request(supported, goal, None, False, token=token, answer=answer)
     comparison = compare_methods(subject, items, request)
     if sink.kind in ("json", "jsonl"):
         write_text(comparison.to_json(sink.kind == "jsonl"), out)
@@ -110,6 +152,7 @@ class Comparison:
     unit: str  # of input, such as "text"
     tokens: str  # what its parts are called
     n_units: int  # parts that can be removed
+    output: str  # what drops
 
     @property
     def can_differ(self) -> bool:
@@ -136,9 +179,8 @@ class Comparison:
                 "every method removes it first"
             )
         gone = "deleted" if self._removal == "delete" else "removed"
-        output = "predicted value" if self._are_values else "probability"
         return (
-            f"{self.word}: mean drop of the {output} when 10, 20 .. 90 % of the {self.tokens} are {gone}, the "
+            f"{self.word}: mean drop of the {self.output} when 10, 20 .. 90 % of the {self.tokens} are {gone}, the "
             f"highest scores first; one {self.unit} says little about a method"
         )
 
@@ -182,18 +224,34 @@ class Comparison:
 
 
 def compare_methods(subject: "Subject", items: CommandInputs, request: Request) -> Comparison:
+    """Explain an input by each method and rank the methods. Of a prompt, its words or other sources are removed."""
     from whichtoken.evaluate import degrade, units_of
     from whichtoken.tasks import task_for
 
-    task = task_for(subject)
-    if task.no_result:  # the model decides how many results there are
+    task, answer = task_for(subject), request.answer
+    if task.no_result and answer is None:  # the model decides how many results there are
         _check_single(subject, items, request, task.no_result)
+    level, tokens = ("token", task.tokens) if answer is None else (answer.sources, f"{answer.sources}s")
     result = next(iter(explain_inputs(subject, items, request)))
     repeated = list(items) * len(result)
-    curves = dict(zip(result, degrade(subject, list(result.values()), inputs=repeated), strict=True))
+    curves = dict(zip(result, degrade(subject, list(result.values()), level=level, inputs=repeated), strict=True))
     ranked = sorted(result, key=lambda name: -aopc(curves[name]))
-    n_units = len(units_of(task, result[ranked[0]], "token"))
-    return Comparison({name: result[name] for name in ranked}, curves, task.unit, task.tokens, n_units)
+    best = result[ranked[0]]
+    output = "probability" if best.value is None else task.value_name
+    if answer is not None and answer.foil is not None:
+        output = name_measure(best)
+    n_units = len(units_of(task, best, level))
+    return Comparison({name: result[name] for name in ranked}, curves, task.unit, tokens, n_units, output)
+
+
+def _leave_out_expensive(methods: Sequence["Method"]) -> list["Method"]:
+    """Return the methods that a benchmark runs by default, and report the others."""
+    from whichtoken.bench.selection import is_expensive
+
+    expensive = [method.label for method in methods if is_expensive(method)]
+    if expensive:
+        say(f"left out, because they run the model most often: {', '.join(expensive)} (name them, or --method all)")
+    return [method for method in methods if not is_expensive(method)]
 
 
 def _check_single(subject: "Subject", items: CommandInputs, request: Request, no_result: str) -> None:

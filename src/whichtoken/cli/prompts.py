@@ -1,4 +1,4 @@
-"""The options of `explain` for language models, and the prompts that they give."""
+"""The options of `explain` and `compare` for language models, and the prompts that they give."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

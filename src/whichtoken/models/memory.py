@@ -7,9 +7,7 @@ block. Where a method only reads what lies between blocks, each block is recompu
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 
-import torch
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from whichtoken.core.trace import Ask, Needs, Site
@@ -19,7 +17,6 @@ from whichtoken.models.subject import Subject
 BETWEEN_BLOCKS = frozenset({Site.EMBEDDINGS, Site.HIDDEN})
 LARGE = 2**30  # bytes of a graph that is not kept if it need not be
 MATRICES = 6  # attention matrices of one block that are in memory at once, forward or backward
-FREE = Path("/proc/meminfo")  # of Linux
 
 
 def estimate_graph(subject: Subject, rows: int, tokens: int, fused: bool) -> int:
@@ -45,18 +42,6 @@ def estimate_bytes(subject: Subject, needs: Needs, tokens: int) -> int:
         graph = min(graph, max(LARGE, graph // subject.n_layers))
     between = subject.n_layers * tokens * config.hidden_size * subject.model.dtype.itemsize
     return int(sets * subject.n_layers * matrices + MATRICES * matrices * unfused + graph + between)
-
-
-def available_bytes(device: torch.device) -> int | None:
-    """Return how much memory is free; None if unknown."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = FREE.read_text().splitlines()
-    except OSError:
-        return None
-    found = (line.split() for line in lines if line.startswith("MemAvailable:"))
-    return next((1024 * int(parts[1]) for parts in found), None)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from whichtoken.records import Attribution, Reading
 from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Part, Predicted
 from whichtoken.tasks import prompts, texts
 from whichtoken.tasks.answer_objective import AnswerObjective, make_answer_objective
+from whichtoken.tasks.foils import place_foil
 from whichtoken.tasks.prompts import AnswerText, PromptDocument
 from whichtoken.tasks.task import BenchInput, Opened, Piece, Reason, Scored, ScoredPiece, Task, Unit
 
@@ -133,7 +134,7 @@ class TextGeneration(Task):
                 rows = [] if target.rows == "answer" else prompts.split_answer(answer, target.rows)
                 goals = [RowGoal(answer, start, places, target, n_passes=n_passes) for places in (*whole, *rows)]
             else:
-                place, other = self._place_foil(document, answer, target.foil, number)
+                place, other = place_foil(self.subject, document, answer, target.foil, number)
                 goals = [RowGoal(answer, start, (place,), target, (other,), n_passes)]
             parts = partial(prompts.number_parts, document, len(answer.ids))
             pieces += [Piece(number, row, goal, segments=parts) for goal in goals]
@@ -173,39 +174,6 @@ class TextGeneration(Task):
                 f"has {n_prompt} tokens, and its answer up to {n_answer}, but the model reads {limit}; shorten it",
                 index=number,
             )
-
-    def _place_foil(self, document: PromptDocument, answer: AnswerText, foil: str, number: int) -> tuple[int, int]:
-        """Return the token of the answer that a foil is contrasted with, and the foil's token.
-
-        If the foil begins like the answer, it is the first token that differs; else the place where the model comes
-        closest to saying the foil's first token instead.
-        """
-        plain, spaced = (self._foil_ids(document, text, number) for text in (foil.lstrip(), f" {foil.lstrip()}"))
-        starts_spaced = [span is not None and answer.text[span[0] : span[1]][:1].isspace() for span in answer.spans]
-        ids = spaced if starts_spaced[0] else plain
-        differs = [i for i, (a, b) in enumerate(zip(ids, answer.ids, strict=False)) if a != b]
-        if not differs:
-            shown = answer.text[:40]
-            raise BadInput(f": the foil {foil!r:.40} is what the answer {shown!r} says; give another", index=number)
-        if differs[0] > 0:
-            return differs[0], ids[differs[0]]
-        firsts = [spaced[0] if own else plain[0] for own in starts_spaced]
-        twin = self.subject.with_twin()
-        logits = twin.logits(twin.batch([prompts.join_row(document, answer)]))[0]
-        own, other = (torch.tensor(x, device=logits.device)[:, None] for x in (answer.ids, firsts))
-        lead = (logits.gather(1, other) - logits.gather(1, own)).masked_fill(own == other, -torch.inf)[:, 0]
-        place = int(lead.argmax())
-        if answer.ids[place] == firsts[place]:
-            raise BadInput(f": the foil {foil!r:.40} is the token that the answer has; give another", index=number)
-        return place, firsts[place]
-
-    def _foil_ids(self, document: PromptDocument, foil: str, number: int) -> tuple[int, ...]:
-        """Return the tokens of a foil that follows the prompt; if it would join the prompt's last word, on its own."""
-        prompt = replace(document.prompt, continuation=foil)
-        try:
-            return prompts.read_continuation(self.subject, replace(document, prompt=prompt), number).ids
-        except BadInput:
-            return self.subject.encode_prompt(foil, True, number).ids
 
     def objective(self, pieces: Sequence[Piece], logits: Tensor) -> AnswerObjective:
         goals: list[RowGoal] = [piece.goal for piece in pieces]
