@@ -35,6 +35,7 @@ def test_each_token_of_the_answer_has_a_row_of_its_own(caller: Caller) -> None:
         assert part["log_probability"] == pytest.approx(row.log_probability)
     info = next(model for model in caller.get("/api/info").json["models"] if model["id"] == "llama")
     assert (info["inputs"], info["reading"], info["labels"]) == (["prompt"], "value", [])
+    assert not info["token"]  # there are no labels of tokens to choose from
 
 
 def test_words_of_the_prompt_are_switched_off_and_the_answer_stays(caller: Caller) -> None:

@@ -42,7 +42,7 @@ def model_facts(model: Served) -> ModelFacts:
         labels=tuple(subject.labels) if task.has_classes else (),
         targets="labels" if task.has_classes else "answer",
         contrast=task.has_classes and task.reading() == "probability" and len(subject.labels) > 1,
-        token=bool(task.no_result),
+        token=task.has_classes and bool(task.no_result),  # prompts may have no result, but have no labels of tokens
         facts=tuple(task.facts()),
         default_methods=(task.choose_method(1),),
         quick_method=task.quick_method,
