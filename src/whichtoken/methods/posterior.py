@@ -3,7 +3,7 @@
 Effects add up on the log-odds scale, approximately: logit p(x) - logit p(x without S) = sum of w_i over S, plus noise.
 The prior of w is centred on a learned multiple of a single-pass map (`prior`); `core.additive` has the formulas. The
 model is asked in rounds: draw w from the posterior (Thompson sampling), remove the c words that are highest per token
-(c uniform, up to 60 % of them), evaluate, update. A quarter of the questions remove random words (`explore`), because
+(c uniform, up to 90 % of them), evaluate, update. A quarter of the questions remove random words (`explore`), because
 effects may differ where the highest words remain. Of short texts, all subsets are removed. Scores are the posterior
 mean; with `budget` = 0, those of the prior.
 
