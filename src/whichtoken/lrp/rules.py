@@ -334,15 +334,13 @@ def gradient(operation: Operation, *args: Any, **options: Any) -> Tensor:
 
 def half_gradient(operation: Operation, a: Any, b: Any) -> Tensor:
     """Give each of two activations half of the gradient, so that their product shares relevance evenly."""
-    product = operation(a, b)
     both = carries_relevance(a) and carries_relevance(b)
-    return apply_function(_Scale, product, 0.5) if both else product  # halving is exact, before or after the product
+    return apply_function(_Scale, operation(a, b), 0.5) if both else operation(a, b)
 
 
 def half_gradient_of_matrices(operation: Operation, a: Tensor, b: Tensor) -> Tensor:
-    """Do the same for a product of matrices, where less has to be halved: attention is larger than its queries."""
-    is_large = min(a.dim(), b.dim()) > 1 and b.shape[-1] > a.shape[-1] + b.shape[-2]
-    if is_large and carries_relevance(a) and carries_relevance(b):
+    """Do the same where less has to be halved, which is exact: attention is larger than its queries and keys."""
+    if min(a.dim(), b.dim()) > 1 and b.shape[-1] > a.shape[-1] + b.shape[-2] and b.requires_grad and a.requires_grad:
         return operation(apply_function(_Scale, a, 0.5), apply_function(_Scale, b, 0.5))
     return half_gradient(operation, a, b)
 
