@@ -253,6 +253,17 @@ def test_rows_that_fail_are_listed_with_their_reason(model: str, tmp_path: Path)
         explain(files, tmp_path / "other", model, methods="attcat", max_failures=2)
 
 
+def test_a_label_that_is_nan_is_missing_and_an_infinite_one_is_no_label(model: str, tmp_path: Path) -> None:
+    table = pa.table({"text": TEXTS[:3], "label": [float("nan"), 1.0, float("inf")]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    files = CorpusFiles((str(tmp_path / "x.parquet"),), label="label")
+    manifest = explain(files, tmp_path / "out", model, methods="attcat")
+    assert [row["gold"] for row in read_all(tmp_path / "out")] == [None, "entailment"]
+    (failed,) = parquet.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
+    assert (manifest.n_failed, failed["row"]) == (1, 2)
+    assert failed["reason"].startswith("the gold label 'inf' is not a label of the model")
+
+
 def test_a_row_that_makes_the_model_return_nan_fails_alone(tmp_path: Path) -> None:
     made = model_of("bert").float()
     with torch.no_grad():

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from glob import glob, has_magic
 from itertools import islice
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,8 @@ def _unusable(bad: Sequence[BadRow], file: str, number: int) -> Iterator[BlockRo
 
 def _as_plain(value: Any) -> Any:
     value = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    if isinstance(value, float) and not isfinite(value):
+        return None if isnan(value) else str(value)  # NaN is how pandas writes a missing label
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
