@@ -172,6 +172,25 @@ def test_drift_names_words_whose_effect_or_frequency_changed(tmp_path: Path) -> 
     assert summarise_corpus(tmp_path / "b", before=tmp_path / "b", min_count=2).drift.effects == ()  # type: ignore[union-attr]
 
 
+def test_drift_counts_the_texts_of_words_that_are_rare_in_one_corpus(tmp_path: Path) -> None:
+    """A word in 4 of 100 texts, and now in 9, is within chance; with "none before" it would not be."""
+    before, now = (
+        make_job(
+            tmp_path / name,
+            [("good", None, {"top": 1.0, "rare": 0.5} if i < n else {"top": 1.0, "film": 0.1}) for i in range(100)],
+        )
+        for name, n in (("before", 4), ("now", 9))
+    )
+    drift = summarise_corpus(now, before=before, min_count=5).drift
+    assert drift is not None
+    assert drift.frequencies == ()
+    many = make_job(tmp_path / "many", [("good", None, {"top": 1.0, "rare": 0.5})] * 100)
+    drift = summarise_corpus(many, before=before, min_count=5).drift
+    assert drift is not None
+    (rare,) = [change for change in drift.frequencies if change.word == "rare"]
+    assert (rare.n_before, rare.n_after, rare.before) == (4, 100, 0.04)
+
+
 def test_what_cannot_be_summarised_is_refused(tmp_path: Path) -> None:
     job = make_job(tmp_path / "a", REVIEWS, ("attcat", "gae"))
     with pytest.raises(UsageError, match="has results of attcat, gae; choose one with --method attcat"):

@@ -85,11 +85,14 @@ FROM before_words a JOIN now_words b USING (label, word)
 WHERE low > 0 OR high < 0 ORDER BY greatest(low, -high) DESC, b.word LIMIT {limit}
 """
 # Frequencies, with the interval of the logarithm of their ratio; half a text is added, for words that are new or gone.
+# The texts are counted again, because the tables have no words that are rare in one corpus and frequent in the other.
 CHANGED_FREQUENCIES = """
-WITH counts AS (
-  SELECT coalesce(a.label, b.label) AS label, coalesce(a.word, b.word) AS word,
-         coalesce(a.n_texts, 0) AS n_a, coalesce(b.n_texts, 0) AS n_b
-  FROM before_words a FULL JOIN now_words b USING (label, word)),
+WITH either AS (SELECT label, word FROM before_words UNION SELECT label, word FROM now_words),
+counts AS (
+  SELECT label, word, count(*) FILTER (corpus = 'a') AS n_a, count(*) FILTER (corpus = 'b') AS n_b
+  FROM (SELECT 'a' AS corpus, label, word FROM before_per_text
+        UNION ALL SELECT 'b' AS corpus, label, word FROM now_per_text)
+  SEMI JOIN either USING (label, word) GROUP BY label, word),
 totals AS (
   SELECT label, (SELECT count(*) FROM before_results r WHERE r.label = l.label) AS all_a, count(*) AS all_b
   FROM now_results l GROUP BY label),
