@@ -15,17 +15,18 @@ from typing import Any
 
 from whichtoken.boundary import while_reading
 from whichtoken.errors import UsageError
-from whichtoken.jobs.shards import SHARDS
+from whichtoken.jobs.shards import COLUMNS, SHARDS
 
 Z = 1.96  # of a 95 % interval
 # Few texts have wider intervals: Student's quantile, divided by Z, as a series in 1 / (n - 1).
 STUDENT = "(1 + 1.21 / (count(*) - 1) + 1.44 / (count(*) - 1) ^ 2)"
 
-# Shares are relative to the strongest word of the text; a text whose scores are all 0 has none.
+# Shares are relative to the strongest word of the text; a text whose scores are all 0 has none. Folders may have names
+# such as "label=good", which DuckDB would read as a column, and kept columns any name, so only our own are selected.
 RESULTS = """
 CREATE OR REPLACE TEMP VIEW {name}_results AS
-SELECT *, greatest(list_max(scores), -list_min(scores)) AS strongest
-FROM read_parquet('{shards}') WHERE method = '{method}'
+SELECT {columns}, greatest(list_max(scores), -list_min(scores)) AS strongest
+FROM read_parquet('{shards}', hive_partitioning = false) WHERE method = '{method}'
 """
 PER_TEXT = """
 CREATE OR REPLACE TEMP VIEW {name}_per_text AS
@@ -121,7 +122,14 @@ class ShardQueries:
         with while_reading(folder / SHARDS):
             for query in (RESULTS, PER_TEXT, WORDS):
                 self.connection.execute(
-                    query.format(name=name, shards=pattern, method=quoted, least=self.least, student=STUDENT)
+                    query.format(
+                        name=name,
+                        columns=", ".join(COLUMNS),
+                        shards=pattern,
+                        method=quoted,
+                        least=self.least,
+                        student=STUDENT,
+                    )
                 )
 
     def rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
