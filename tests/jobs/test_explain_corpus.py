@@ -249,8 +249,12 @@ def test_rows_that_fail_are_listed_with_their_reason(model: str, tmp_path: Path)
     assert found[4].startswith("has an empty text")
     assert found[6].startswith("the gold label '9' is not a label of the model")
     assert {row["row"] for row in read_all(tmp_path / "out")} == {0, 3}
-    with pytest.raises(ShardFailed, match="--max-failures allows 2"):
+    with pytest.raises(ShardFailed, match=r"--max-failures allows 2.*failures\.parquet lists the rows"):
         explain(files, tmp_path / "other", model, methods="attcat", max_failures=2)
+    assert parquet.read_table(tmp_path / "other" / "failures.parquet").equals(failures)
+    with pytest.raises(ShardFailed, match="3 rows failed, and --max-failures allows 1"):  # those of the first run
+        explain(files, tmp_path / "other", model, methods="attcat", max_failures=1)
+    assert explain(files, tmp_path / "other", model, methods="attcat") == manifest
 
 
 def test_a_label_that_is_nan_is_missing_and_an_infinite_one_is_no_label(model: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from whichtoken import __version__
 from whichtoken._explain import AnyTarget, check_keyword, plan
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
-from whichtoken.errors import BadArtifact, BadInput, UsageError
+from whichtoken.errors import BadArtifact, BadInput, ShardFailed, UsageError
 from whichtoken.jobs.explaining import ExplainWork, ModelChoice
 from whichtoken.jobs.files import (
     BlockIndex,
@@ -36,6 +36,7 @@ from whichtoken.jobs.shards import (
     ShardInfo,
     ShardStamp,
     hash_settings,
+    read_info,
     read_shard,
     shard_files,
     write_failures,
@@ -106,8 +107,12 @@ def explain_corpus(
             engine.show,
             failed=sum(len(info.failures) for info in kept),
         )
-        progress.check_failures()
-        run_parts(engine, planned.work, missing, progress)
+        try:
+            progress.check_failures()
+            run_parts(engine, planned.work, missing, progress)
+        except ShardFailed:
+            _list_failures(planned)
+            raise
         return _finish(planned)
 
 
@@ -203,6 +208,14 @@ def _find_missing(planned: _Planned) -> list[Range]:
     return missing
 
 
+def _list_failures(planned: _Planned) -> None:
+    """Write which rows of the finished parts failed, although the job is not finished."""
+    paths = [shard_files(planned.folder).path(*part) for part in planned.index.ranges]
+    write_failures(
+        planned.folder / FAILURES, [failed for path in paths if path.is_file() for failed in read_info(path).failures]
+    )
+
+
 def _finish(planned: _Planned) -> CorpusManifest:
     """Check that every part is there, write the failures and the manifest, and remove the blocks."""
     shards, infos = shard_files(planned.folder), dict(planned.infos)
@@ -212,10 +225,10 @@ def _finish(planned: _Planned) -> CorpusManifest:
     ordered = [infos[part] for part in planned.index.ranges]
     failures: list[FailedRow] = [failed for info in ordered for failed in info.failures]
     n_rows = planned.index.n_rows
+    write_failures(planned.folder / FAILURES, failures)
     if len(failures) == n_rows:
         first = failures[0]
         raise BadInput(f"none of the {n_rows:,} rows can be explained; the first: {first.file}, {first.reason}")
-    write_failures(planned.folder / FAILURES, failures)
     manifest = CorpusManifest(
         version=__version__,
         spec_sha256=planned.work.stamp.spec,
