@@ -1,8 +1,10 @@
 """explain_corpus: shards, manifest, failures; resuming, and refusing what is another job or damaged."""
 
+import gc
 import json
 import re
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +332,51 @@ def test_a_model_that_changes_meanwhile_is_noticed(
     monkeypatch.setattr(_corpus, "run_parts", run_with_another)
     with pytest.raises(LibraryMismatch, match="has changed since the job was planned"):
         explain(corpus, tmp_path / "out", str(tmp_path / "model"))
+
+
+def test_workers_use_the_gpus_that_are_reserved_for_them_and_the_job_itself_needs_none(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[str | None] = []
+
+    def look(engine: Engine, work: Any, parts: list[Range], on_receipt: OnReceipt) -> None:
+        devices.append(work.model.device)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_corpus, "run_parts", look)
+    for number, (engine, device) in enumerate(
+        [
+            (Engine("ray", gpus_per_worker=0.5), None),
+            (Engine("ray", gpus_per_worker=0.5), "cuda:1"),  # which is not on this machine
+            (Engine("ray"), None),
+        ]
+    ):
+        choice = wt.jobs.ModelChoice(model, device=device)
+        with pytest.raises(KeyboardInterrupt):
+            wt.jobs.explain_corpus(corpus, tmp_path / str(number), choice, "attcat", engine=engine)
+    assert devices == ["cuda", "cuda:1", None]
+
+
+def test_the_job_itself_does_not_keep_the_model_while_workers_run(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    load = wt.jobs.ModelChoice.open
+
+    def remember(choice: wt.jobs.ModelChoice) -> Any:
+        subject = load(choice)
+        opened.append(weakref.ref(subject.model))
+        return subject
+
+    def look(engine: Engine, work: Work, parts: list[Range], on_receipt: OnReceipt) -> None:
+        gc.collect()
+        assert [reference() for reference in opened] == [None]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wt.jobs.ModelChoice, "open", remember)
+    monkeypatch.setattr(_corpus, "run_parts", look)
+    with pytest.raises(KeyboardInterrupt):
+        explain(corpus, tmp_path / "out", model)
 
 
 def test_the_command(corpus: CorpusFiles, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ from whichtoken.jobs.shards import (
     write_failures,
 )
 from whichtoken.jobs.work import Engine, Range, run_parts
-from whichtoken.models import LongTexts, Subject
+from whichtoken.models import LongTexts
 from whichtoken.tasks import task_for
 
 SPEC = "spec.json"
@@ -68,7 +68,6 @@ class _Planned:
     index: BlockIndex
     work: ExplainWork
     claim: Claim
-    subject: Subject
     infos: dict[Range, ShardInfo] = field(default_factory=dict)
 
 
@@ -93,7 +92,7 @@ def explain_corpus(
     corpus = files if isinstance(files, CorpusFiles) else CorpusFiles((files,) if isinstance(files, str) else (*files,))
     choice = model if isinstance(model, ModelChoice) else ModelChoice(model)
     where, how, engine = Path(out).expanduser(), options or ExplainOptions(), engine or Engine()
-    prepared = _prepare(corpus, where, choice, methods, how)
+    prepared = _prepare(corpus, where, choice, methods, how, engine)
     with lock_folder(_make_folder(where)):
         planned = _stage(prepared, corpus, how)
         missing = _find_missing(planned)
@@ -122,10 +121,14 @@ def _prepare(
     choice: ModelChoice,
     methods: str | Method | Iterable[str | Method] | None,
     how: ExplainOptions,
+    engine: Engine,
 ) -> _Planned:
-    """Check everything that can be checked before the files are read: files, folder, model and methods."""
+    """Check everything that can be checked before the files are read: files, folder, model and methods.
+
+    Nothing keeps the model, so that its memory is free while the workers run.
+    """
     make_stamp(corpus, how.rows_per_part)
-    subject = choice.open()
+    subject = choice.open_for_planning(engine)
     check_keyword(subject, "texts")
     chosen = resolve_methods(task_for(subject).choose_method(None) if methods is None else methods)
     job = plan(subject, list(chosen.values()), how.target, how.long)
@@ -158,7 +161,7 @@ def _prepare(
     settings = {key: hash_settings(of["method"], of["settings"]) for key, of in described.items()}
     stamp = ShardStamp(__version__, "", corpus.keep, how.keeps_text, settings)
     work = ExplainWork(
-        choice.make_absolute(),
+        choice.for_workers(engine),
         subject.fingerprint(),
         job.methods,
         str(folder.resolve()),
@@ -168,7 +171,7 @@ def _prepare(
         how.long,
         corpus.label is not None,
     )
-    return _Planned(folder, BlockIndex({}, "", 0, 0, (), ()), work, claim, subject)
+    return _Planned(folder, BlockIndex({}, "", 0, 0, (), ()), work, claim)
 
 
 def _make_folder(folder: Path) -> Path:
@@ -233,8 +236,8 @@ def _finish(planned: _Planned) -> CorpusManifest:
         version=__version__,
         spec_sha256=planned.work.stamp.spec,
         spec=json.loads(json.dumps(planned.claim.spec)),
-        model=planned.subject.title,
-        revision=planned.subject.fingerprint(),
+        model=planned.claim.spec["model"],
+        revision=planned.claim.spec["revision"],
         n_rows=n_rows,
         n_explained=n_rows - len(failures),
         n_failed=len(failures),
