@@ -18,7 +18,7 @@ import whichtoken as wt
 from whichtoken.cli.run import main
 from whichtoken.errors import BadArtifact, BadInput, LibraryMismatch, ShardFailed, UsageError
 from whichtoken.jobs import _corpus
-from whichtoken.jobs.files import CorpusFiles
+from whichtoken.jobs.files import CorpusFiles, write_blocks
 from whichtoken.jobs.parts import lock_folder
 from whichtoken.jobs.shards import COLUMNS, FAILURE_COLUMNS, SCHEMA, hash_texts, read_info, read_shard
 from whichtoken.jobs.work import Engine, OnReceipt, Range, Work, Worker
@@ -188,6 +188,37 @@ def test_another_job_into_the_same_folder_is_refused(corpus: CorpusFiles, model:
     with pytest.raises(UsageError, match="holds other files"):
         explain(corpus, tmp_path / "foreign", model)
     assert [path.name for path in (tmp_path / "foreign").iterdir()] == ["notes.txt"]
+
+
+def test_rows_that_are_refused_leave_no_texts_behind(corpus: CorpusFiles, model: str, tmp_path: Path) -> None:
+    explain(corpus, tmp_path / "out", model, methods="attcat", keeps_text=False)
+    (Path(corpus.patterns[0]).parent / "c.csv").write_text("nr,body,gold,stars\nr11,slow film,0,1\n")
+    with pytest.raises(UsageError, match=r"holds another corpus job \(rows was"):
+        explain(corpus, tmp_path / "out", model, methods="attcat", keeps_text=False)
+    assert not list((tmp_path / "out" / ".blocks").glob("*.parquet"))
+
+
+def test_a_folder_below_the_data_is_resumed_and_not_read(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "data")
+    below = CorpusFiles(("**/*.*",), ("body",), "gold", "nr", ("stars",))
+    manifest = explain(below, Path("out"), model, methods="attcat")
+    assert manifest.n_rows == 11
+    (tmp_path / "data" / "out" / "shards" / "000004-000007.parquet").unlink()
+    assert explain(below, Path("out"), model, methods="attcat") == manifest
+
+
+def test_files_are_paths_patterns_or_names_with_brackets(tmp_path: Path) -> None:
+    names = ["a.txt", "b [1].txt", "c.txt"]
+    for name in names:
+        (tmp_path / name).write_text("slow film\n")
+    for files in (tmp_path / "*.txt", str(tmp_path / "*.txt"), [tmp_path / name for name in names]):
+        found = CorpusFiles.of(files, tmp_path / "out")  # type: ignore[arg-type]
+        assert [path.name for path in found.find()] == names
+        assert write_blocks(found, tmp_path / "blocks", 2).n_rows == 3
+    with pytest.raises(BadInput, match=r"is a folder; give its files by a pattern such as '.*/\*\.parquet'$"):
+        CorpusFiles((str(tmp_path),)).find()
 
 
 def test_a_damaged_shard_is_refused_with_the_fix(corpus: CorpusFiles, model: str, tmp_path: Path) -> None:

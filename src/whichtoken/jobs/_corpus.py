@@ -72,7 +72,7 @@ class _Planned:
 
 
 def explain_corpus(
-    files: CorpusFiles | str | Iterable[str],
+    files: CorpusFiles | str | Path | Iterable[str | Path],
     out: str | Path,
     model: ModelChoice | str | None = None,
     methods: str | Method | Iterable[str | Method] | None = None,
@@ -89,9 +89,9 @@ def explain_corpus(
 
     In a script, call it under `if __name__ == "__main__":`, because worker processes import the script.
     """
-    corpus = files if isinstance(files, CorpusFiles) else CorpusFiles((files,) if isinstance(files, str) else (*files,))
     choice = model if isinstance(model, ModelChoice) else ModelChoice(model)
     where, how, engine = Path(out).expanduser(), options or ExplainOptions(), engine or Engine()
+    corpus = CorpusFiles.of(files, where)
     prepared = _prepare(corpus, where, choice, methods, how, engine)
     with lock_folder(_make_folder(where)):
         planned = _stage(prepared, corpus, how)
@@ -190,7 +190,11 @@ def _stage(prepared: _Planned, corpus: CorpusFiles, how: ExplainOptions) -> _Pla
     if index is None or not all(blocks.path(*r).is_file() or shards.path(*r).is_file() for r in index.ranges):
         index = write_blocks(corpus, folder, how.rows_per_part)
     claim = replace(prepared.claim, spec={**prepared.claim.spec, "rows": index.digest})
-    claim.take(folder)
+    try:
+        claim.take(folder)
+    except UsageError:  # the folder is that of other rows
+        _clear_blocks(folder)
+        raise
     stamp = replace(prepared.work.stamp, spec=hash_content(json.loads(json.dumps(claim.spec))))
     hashes = dict(zip(index.ranges, index.hashes, strict=True))
     return replace(prepared, index=index, claim=claim, work=replace(prepared.work, stamp=stamp, hashes=hashes))
@@ -246,7 +250,12 @@ def _finish(planned: _Planned) -> CorpusManifest:
         shards=tuple((shards.path(*part).name, infos[part].sha256) for part in planned.index.ranges),
     )
     write_manifest(planned.folder, manifest)
-    for path in block_files(planned.folder).paths():  # they hold texts, which the job may not store
+    _clear_blocks(planned.folder)
+    return manifest
+
+
+def _clear_blocks(folder: Path) -> None:
+    """Remove the blocks: they hold texts, which the job may not store."""
+    for path in block_files(folder).paths():
         with suppress(OSError):
             path.unlink()
-    return manifest
