@@ -164,6 +164,18 @@ def test_the_same_job_skips_finished_shards_and_ends_with_the_same_content(
     assert seen[-1].startswith("11 of 11 rows, ")
 
 
+def test_shards_are_not_read_again_by_the_run_that_wrote_them(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_corpus, "read_shard", lambda *_: pytest.fail("a shard was read"))
+    manifest = explain(corpus, tmp_path / "out", model, methods="attcat")
+    assert dict(manifest.shards) == {
+        path.name: read_shard(path)[1].sha256 for path in (tmp_path / "out/shards").iterdir()
+    }
+    with pytest.raises(BadArtifact, match="belongs to another job"):
+        read_info(next((tmp_path / "out" / "shards").iterdir()), "another")
+
+
 def test_a_finished_job_does_nothing(corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: Any) -> None:
     manifest = explain(corpus, tmp_path / "out", model, methods="attcat")
     monkeypatch.setattr(_corpus, "write_blocks", lambda *_: pytest.fail("the rows were read again"))

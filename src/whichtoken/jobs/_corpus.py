@@ -224,11 +224,14 @@ def _list_failures(planned: _Planned) -> None:
 
 
 def _finish(planned: _Planned) -> CorpusManifest:
-    """Check that every part is there, write the failures and the manifest, and remove the blocks."""
+    """Check that every part is there, write the failures and the manifest, and remove the blocks.
+
+    The parts of this run are not read again: on a large corpus, one process would take as long as all workers.
+    """
     shards, infos = shard_files(planned.folder), dict(planned.infos)
     for part in planned.index.ranges:
         if part not in infos:
-            infos[part] = read_shard(shards.path(*part), planned.work.stamp.spec)[1]
+            infos[part] = read_info(shards.path(*part), planned.work.stamp.spec)
     ordered = [infos[part] for part in planned.index.ranges]
     failures: list[FailedRow] = [failed for info in ordered for failed in info.failures]
     n_rows = planned.index.n_rows
