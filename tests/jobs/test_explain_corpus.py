@@ -226,7 +226,7 @@ def test_files_are_paths_patterns_or_names_with_brackets(tmp_path: Path) -> None
     for name in names:
         (tmp_path / name).write_text("slow film\n")
     for files in (tmp_path / "*.txt", str(tmp_path / "*.txt"), [tmp_path / name for name in names]):
-        found = CorpusFiles.of(files, tmp_path / "out")  # type: ignore[arg-type]
+        found = CorpusFiles.of(files, tmp_path / "out")
         assert [path.name for path in found.find()] == names
         assert write_blocks(found, tmp_path / "blocks", 2).n_rows == 3
     with pytest.raises(BadInput, match=r"is a folder; give its files by a pattern such as '.*/\*\.parquet'$"):
