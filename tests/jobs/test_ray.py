@@ -48,7 +48,7 @@ def test_rows_that_cannot_be_read_are_reported_in_one_line(tmp_path: Path) -> No
     ranges, missing = pa.table({"first": [3], "last": [5]}), str(tmp_path / "missing")
     work = ExplainWork(ModelChoice(), "", {}, missing, {}, ShardStamp("0", ""))
     assert _read_block(SmallWork(missing), ranges).to_pylist()[-1] == {"row": 5, FIRST: 3, LAST: 5}
-    (reported,) = RayWorker(work)(_read_block(work, ranges)).to_pylist()
+    (reported,) = RayWorker(work, None, 3)(_read_block(work, ranges)).to_pylist()
     with pytest.raises(BadArtifact, match=r"000003-000005\.parquet here; on a cluster, --out must be") as raised:
         Receipt(**reported).check()
     assert "\n" not in str(raised.value)
@@ -63,6 +63,16 @@ def test_a_cluster_of_its_own_is_on_this_machine_alone(
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     with _connect(Engine("ray", ray_address=address)):
         assert os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == value
+
+
+@pytest.mark.slow
+def test_a_part_that_kills_its_workers_ends_the_job(tmp_path: Path) -> None:
+    script = Path(__file__).parent / "deadly_on_ray.py"
+    call = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert "nodes: ['127.0.0.1']\n" in done.stdout, done.stderr[-2000:]
+    assert "ShardFailed: workers died 2 times while they did rows 3 to 5; is there enough memory?" in done.stdout
+    assert len(list(tmp_path.glob("death-*"))) == 2
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ rows: a part that is done twice, because an actor or a node died, is written twi
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -59,7 +60,7 @@ def _stream(engine: Engine, work: Work, parts: Sequence[Range], workers: int) ->
     blocks = ranges.map_batches(partial(_read_block, work), batch_size=None, batch_format="pyarrow", num_cpus=READING)
     receipts = blocks.map_batches(
         RayWorker,
-        fn_constructor_args=(work,),
+        fn_constructor_args=(work, _make_counter(), engine.retries),
         compute=data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
         batch_size=None,
         batch_format="pyarrow",
@@ -91,9 +92,10 @@ def _read_block(work: Work, ranges: Any) -> Any:
 class RayWorker:
     """An actor that holds the model and does the parts that it is given."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, starts: Any, retries: int) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self.worker = Worker(work)
+        self.starts, self.retries = starts, retries
 
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
@@ -101,8 +103,43 @@ class RayWorker:
         if FIRST not in table.column_names:  # it could not be read
             return table
         part = (table.column(FIRST)[0].as_py(), table.column(LAST)[0].as_py())
-        receipt = self.worker(lambda: table.drop_columns([FIRST, LAST]), part)
+        deaths = self._count_deaths(part)
+        if deaths > self.retries:
+            receipt = report_error(ShardFailed(describe_deaths(part, deaths)), part)
+        else:
+            receipt = self.worker(lambda: table.drop_columns([FIRST, LAST]), part)
         return pa.Table.from_pylist([asdict(receipt)])
+
+    def _count_deaths(self, part: Range) -> int:
+        """Return how many workers started this part before and did not finish it."""
+        import ray
+
+        return int(ray.get(self.starts.add.remote(part))) - 1
+
+
+class StartCounter:
+    """Counts how often each part is started, because Ray Data repeats a part that kills its worker without end."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[Range]()
+
+    def add(self, part: Range) -> int:
+        self.counts[part] += 1
+        return self.counts[part]
+
+
+def _make_counter() -> Any:
+    """Return a counter for all workers; if its node dies, it starts again at 0."""
+    import ray
+
+    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(StartCounter).remote()
+
+
+def describe_deaths(part: Range, deaths: int) -> str:
+    return (
+        f"workers died {deaths} times while they did rows {part[0]:,} to {part[1]:,}; is there enough memory? Finished "
+        "parts are kept: run the same command again, with fewer workers or a smaller batch size"
+    )
 
 
 @contextmanager
