@@ -62,8 +62,8 @@ INTRODUCTION = (
 LIMITS = (
     "How far this can be trusted: methods marked \\* removed some or all of the very sets of sentences by which they "
     "are then judged, because a short prompt has no others, so their lead over the other methods is partly built in. "
-    f"Integrated gradients has {STEPS} steps instead of 50. Eight chats settle little: on so few, hardly a difference "
-    "can be significant. Runs can be continued with a larger `--prompts` in the same folder."
+    f"Integrated gradients has {STEPS} steps instead of 50. Thirty prompts are few: most differences "
+    "between neighbours are not significant. Runs can be continued with a larger `--prompts` in the same folder."
 )
 
 

@@ -185,6 +185,7 @@ def test_usual_columns_are_found_in_any_case(tmp_path: Path) -> None:
         ("b", ("rare plot",), ""),
     ]
     assert [clean_gold(example.label, ["no", "yes"]) for example in examples] == [1, None]
+    assert clean_gold(float("nan"), ["no", "yes"]) is None  # as pandas writes it
 
 
 def test_a_terminal_says_which_row_it_shows(

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import Field, fields
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -23,7 +24,7 @@ def make_settings(cls: type[_T], owner: str, presets: Presets, preset: str | Non
     presets = {"recommended": {}, **presets}
     if preset is not None and preset not in presets:
         raise UnknownName(f"preset of {owner}", preset, presets)
-    hints = {f.name: get_type_hints(cls)[f.name] for f in fields(cls)}  # type: ignore[arg-type]
+    hints = {f.name: _hints_of(cls)[f.name] for f in fields(cls)}  # type: ignore[arg-type]
     for setting in settings:
         if setting not in hints:
             raise UnknownName(f"setting of {owner}", setting, hints)
@@ -31,6 +32,11 @@ def make_settings(cls: type[_T], owner: str, presets: Presets, preset: str | Non
     values = {**presets[preset or "recommended"], **overrides}
     check_settings(cls, owner, values)
     return cls(**values)
+
+
+@cache  # methods are built and checked several times in each call
+def _hints_of(cls: type) -> Mapping[str, Any]:
+    return get_type_hints(cls)
 
 
 def _wants_tuple(value: Any, hint: Any) -> bool:
@@ -43,7 +49,7 @@ def check_settings(cls: type, owner: str, values: Mapping[str, object]) -> None:
     Metadata: {"least": number}; for strings {"form": pattern, "forms": its description}; {"shares": True} for numbers
     above 0 and at most 1; {"how": text} to say how to obtain a value where the type does not tell.
     """
-    hints = get_type_hints(cls)
+    hints = _hints_of(cls)
     for f in fields(cls):
         if f.name in values:
             value = values[f.name]

@@ -4,7 +4,7 @@ import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isnan
 from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
 from whichtoken.errors import BadSetting, UnknownName
@@ -177,7 +177,7 @@ def label_index(label: Any, labels: Sequence[str]) -> int:
 
 
 def clean_gold(label: Any, labels: Sequence[str]) -> Any:
-    """Return a gold label as data sets have it, ready for `label_index`; None if it is missing, empty or -1.
+    """Return a gold label as data sets have it, ready for `label_index`; None if it is missing, NaN, empty or -1.
 
     Spaces around a name are removed; digits, booleans and whole numbers as floats become integers.
     """
@@ -187,7 +187,8 @@ def clean_gold(label: Any, labels: Sequence[str]) -> Any:
             label = int(float(label))
     if isinstance(label, bool) or (isinstance(label, float) and label.is_integer()):
         label = int(label)
-    return None if label is None or label in ("", -1) else label
+    is_nan = isinstance(label, float) and isnan(label)  # how pandas writes that it is missing
+    return None if label is None or is_nan or label in ("", -1) else label
 
 
 def label_of(target: Class | Contrast, labels: Sequence[str]) -> str:

@@ -583,7 +583,8 @@ def test_a_part_is_taken_over_only_as_it_was_saved(
 
 def test_a_part_may_lack_the_inputs_that_its_protocol_skips(subject_of: SubjectOf, tmp_path: Path) -> None:
     first = wt.explain(subject_of("bert"), TEXTS[:4], ["random"])
-    least = sorted(result["random"].output for result in first)[2]
+    outputs = sorted(result["random"].output for result in first)
+    least = (outputs[1] + outputs[2]) / 2  # an output itself may differ by rounding in another batch
     how = quick("auc", min_probability=least)
     table = wt.bench.run(subject_of("bert"), TEXTS[:4], METHODS, protocol=how, out=tmp_path)
     assert len(json.loads((tmp_path / "parts" / "000000-000003.json").read_text("utf-8"))["inputs"]) == 2

@@ -136,7 +136,7 @@ def test_what_is_wrong_is_said(answers: str, model: str, capsys: pytest.CaptureF
         (("compare", *ASKED[1:], "--target", "slow", "--against", "music"), "--against compares two labels"),
         (("compare", *ASKED[1:], "--model", model, "--methods", "gae"), f"question was given, but {model} classifies"),
         (("compare", "a text", "--model", answers, "--methods", "gae"), "text 1 is one text"),
-        (("compare", "--model", answers), "give one of TEXT, --image FILE, or --question Q --context C"),
+        (("compare", "--model", answers), "give one of TEXT, --image FILE, --prompt TEXT, or --question Q --context C"),
     ):
         code, out, err = run(capsys, *words)
         assert (code, out) == (2, ""), words

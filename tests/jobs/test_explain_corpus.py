@@ -1,8 +1,10 @@
 """explain_corpus: shards, manifest, failures; resuming, and refusing what is another job or damaged."""
 
+import gc
 import json
 import re
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import whichtoken as wt
 from whichtoken.cli.run import main
 from whichtoken.errors import BadArtifact, BadInput, LibraryMismatch, ShardFailed, UsageError
 from whichtoken.jobs import _corpus
-from whichtoken.jobs.files import CorpusFiles
+from whichtoken.jobs.files import CorpusFiles, write_blocks
 from whichtoken.jobs.parts import lock_folder
 from whichtoken.jobs.shards import COLUMNS, FAILURE_COLUMNS, SCHEMA, hash_texts, read_info, read_shard
 from whichtoken.jobs.work import Engine, OnReceipt, Range, Work, Worker
@@ -162,6 +164,18 @@ def test_the_same_job_skips_finished_shards_and_ends_with_the_same_content(
     assert seen[-1].startswith("11 of 11 rows, ")
 
 
+def test_shards_are_not_read_again_by_the_run_that_wrote_them(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_corpus, "read_shard", lambda *_: pytest.fail("a shard was read"))
+    manifest = explain(corpus, tmp_path / "out", model, methods="attcat")
+    assert dict(manifest.shards) == {
+        path.name: read_shard(path)[1].sha256 for path in (tmp_path / "out/shards").iterdir()
+    }
+    with pytest.raises(BadArtifact, match="belongs to another job"):
+        read_info(next((tmp_path / "out" / "shards").iterdir()), "another")
+
+
 def test_a_finished_job_does_nothing(corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: Any) -> None:
     manifest = explain(corpus, tmp_path / "out", model, methods="attcat")
     monkeypatch.setattr(_corpus, "write_blocks", lambda *_: pytest.fail("the rows were read again"))
@@ -186,6 +200,37 @@ def test_another_job_into_the_same_folder_is_refused(corpus: CorpusFiles, model:
     with pytest.raises(UsageError, match="holds other files"):
         explain(corpus, tmp_path / "foreign", model)
     assert [path.name for path in (tmp_path / "foreign").iterdir()] == ["notes.txt"]
+
+
+def test_rows_that_are_refused_leave_no_texts_behind(corpus: CorpusFiles, model: str, tmp_path: Path) -> None:
+    explain(corpus, tmp_path / "out", model, methods="attcat", keeps_text=False)
+    (Path(corpus.patterns[0]).parent / "c.csv").write_text("nr,body,gold,stars\nr11,slow film,0,1\n")
+    with pytest.raises(UsageError, match=r"holds another corpus job \(rows was"):
+        explain(corpus, tmp_path / "out", model, methods="attcat", keeps_text=False)
+    assert not list((tmp_path / "out" / ".blocks").glob("*.parquet"))
+
+
+def test_a_folder_below_the_data_is_resumed_and_not_read(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "data")
+    below = CorpusFiles(("**/*.*",), ("body",), "gold", "nr", ("stars",))
+    manifest = explain(below, Path("out"), model, methods="attcat")
+    assert manifest.n_rows == 11
+    (tmp_path / "data" / "out" / "shards" / "000004-000007.parquet").unlink()
+    assert explain(below, Path("out"), model, methods="attcat") == manifest
+
+
+def test_files_are_paths_patterns_or_names_with_brackets(tmp_path: Path) -> None:
+    names = ["a.txt", "b [1].txt", "c.txt"]
+    for name in names:
+        (tmp_path / name).write_text("slow film\n")
+    for files in (tmp_path / "*.txt", str(tmp_path / "*.txt"), [tmp_path / name for name in names]):
+        found = CorpusFiles.of(files, tmp_path / "out")
+        assert [path.name for path in found.find()] == names
+        assert write_blocks(found, tmp_path / "blocks", 2).n_rows == 3
+    with pytest.raises(BadInput, match=r"is a folder; give its files by a pattern such as '.*/\*\.parquet'$"):
+        CorpusFiles((str(tmp_path),)).find()
 
 
 def test_a_damaged_shard_is_refused_with_the_fix(corpus: CorpusFiles, model: str, tmp_path: Path) -> None:
@@ -249,8 +294,23 @@ def test_rows_that_fail_are_listed_with_their_reason(model: str, tmp_path: Path)
     assert found[4].startswith("has an empty text")
     assert found[6].startswith("the gold label '9' is not a label of the model")
     assert {row["row"] for row in read_all(tmp_path / "out")} == {0, 3}
-    with pytest.raises(ShardFailed, match="--max-failures allows 2"):
+    with pytest.raises(ShardFailed, match=r"--max-failures allows 2.*failures\.parquet lists the rows"):
         explain(files, tmp_path / "other", model, methods="attcat", max_failures=2)
+    assert parquet.read_table(tmp_path / "other" / "failures.parquet").equals(failures)
+    with pytest.raises(ShardFailed, match="3 rows failed, and --max-failures allows 1"):  # those of the first run
+        explain(files, tmp_path / "other", model, methods="attcat", max_failures=1)
+    assert explain(files, tmp_path / "other", model, methods="attcat") == manifest
+
+
+def test_a_label_that_is_nan_is_missing_and_an_infinite_one_is_no_label(model: str, tmp_path: Path) -> None:
+    table = pa.table({"text": TEXTS[:3], "label": [float("nan"), 1.0, float("inf")]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    files = CorpusFiles((str(tmp_path / "x.parquet"),), label="label")
+    manifest = explain(files, tmp_path / "out", model, methods="attcat")
+    assert [row["gold"] for row in read_all(tmp_path / "out")] == [None, "entailment"]
+    (failed,) = parquet.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
+    assert (manifest.n_failed, failed["row"]) == (1, 2)
+    assert failed["reason"].startswith("the gold label 'inf' is not a label of the model")
 
 
 def test_a_row_that_makes_the_model_return_nan_fails_alone(tmp_path: Path) -> None:
@@ -315,6 +375,51 @@ def test_a_model_that_changes_meanwhile_is_noticed(
     monkeypatch.setattr(_corpus, "run_parts", run_with_another)
     with pytest.raises(LibraryMismatch, match="has changed since the job was planned"):
         explain(corpus, tmp_path / "out", str(tmp_path / "model"))
+
+
+def test_workers_use_the_gpus_that_are_reserved_for_them_and_the_job_itself_needs_none(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[str | None] = []
+
+    def look(engine: Engine, work: Any, parts: list[Range], on_receipt: OnReceipt) -> None:
+        devices.append(work.model.device)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_corpus, "run_parts", look)
+    for number, (engine, device) in enumerate(
+        [
+            (Engine("ray", gpus_per_worker=0.5), None),
+            (Engine("ray", gpus_per_worker=0.5), "cuda:1"),  # which is not on this machine
+            (Engine("ray"), None),
+        ]
+    ):
+        choice = wt.jobs.ModelChoice(model, device=device)
+        with pytest.raises(KeyboardInterrupt):
+            wt.jobs.explain_corpus(corpus, tmp_path / str(number), choice, "attcat", engine=engine)
+    assert devices == ["cuda", "cuda:1", None]
+
+
+def test_the_job_itself_does_not_keep_the_model_while_workers_run(
+    corpus: CorpusFiles, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    load = wt.jobs.ModelChoice.open
+
+    def remember(choice: wt.jobs.ModelChoice) -> Any:
+        subject = load(choice)
+        opened.append(weakref.ref(subject.model))
+        return subject
+
+    def look(engine: Engine, work: Work, parts: list[Range], on_receipt: OnReceipt) -> None:
+        gc.collect()
+        assert [reference() for reference in opened] == [None]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wt.jobs.ModelChoice, "open", remember)
+    monkeypatch.setattr(_corpus, "run_parts", look)
+    with pytest.raises(KeyboardInterrupt):
+        explain(corpus, tmp_path / "out", model)
 
 
 def test_the_command(corpus: CorpusFiles, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

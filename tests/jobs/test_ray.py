@@ -6,15 +6,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.jobs.small_work import SmallWork
 from tests.tiny import CORPUS, model_of, wordpiece
 
-from whichtoken.errors import UsageError
-from whichtoken.jobs.ray import _count_workers, describe_starvation
-from whichtoken.jobs.shards import read_shard
-from whichtoken.jobs.work import Engine
+from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.jobs.explaining import ExplainWork, ModelChoice
+from whichtoken.jobs.ray import FIRST, LAST, RayWorker, _connect, _count_workers, _read_block, describe_starvation
+from whichtoken.jobs.shards import ShardStamp, read_shard
+from whichtoken.jobs.work import Engine, Receipt
 
 N_ROWS = 24
 LIMIT = 900  # seconds that a job may take, on a busy machine
@@ -29,6 +33,8 @@ def test_workers_leave_a_cpu_for_reading_tasks() -> None:
             _count_workers(Engine("ray", workers=workers), {"CPU": 4.0})
     with pytest.raises(UsageError, match=r"5 workers need 2\.5 GPUs, and the cluster has 2; use fewer workers"):
         _count_workers(Engine("ray", workers=5, gpus_per_worker=0.5), {"CPU": 16.0, "GPU": 2.0})
+    with pytest.raises(UsageError, match=r"1 worker needs 0\.5 GPUs, and the cluster has 0; add GPUs, or leave out"):
+        _count_workers(Engine("ray", gpus_per_worker=0.5), {"CPU": 16.0})
 
 
 def test_a_job_that_does_not_move_because_no_cpu_is_free_says_so() -> None:
@@ -36,6 +42,37 @@ def test_a_job_that_does_not_move_because_no_cpu_is_free_says_so() -> None:
     assert describe_starvation({"CPU": 0.5}) == ""
     for starving in ({}, {"CPU": 0.25}):
         assert "no CPU of the cluster is free" in describe_starvation(starving)
+
+
+def test_rows_that_cannot_be_read_are_reported_in_one_line(tmp_path: Path) -> None:
+    ranges, missing = pa.table({"first": [3], "last": [5]}), str(tmp_path / "missing")
+    work = ExplainWork(ModelChoice(), "", {}, missing, {}, ShardStamp("0", ""))
+    assert _read_block(SmallWork(missing), ranges).to_pylist()[-1] == {"row": 5, FIRST: 3, LAST: 5}
+    (reported,) = RayWorker(work, None, 3)(_read_block(work, ranges)).to_pylist()
+    with pytest.raises(BadArtifact, match=r"000003-000005\.parquet here; on a cluster, --out must be") as raised:
+        Receipt(**reported).check()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("address", "value"), [(None, "0"), ("127.0.0.1:6379", "0"), ("ray://head:10001", None)])
+def test_a_cluster_of_its_own_is_on_this_machine_alone(
+    address: str | None, value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this variable, Ray replaces 127.0.0.1 by the machine's address, where anybody can run code."""
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    with _connect(Engine("ray", ray_address=address)):
+        assert os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == value
+
+
+@pytest.mark.slow
+def test_a_part_that_kills_its_workers_ends_the_job(tmp_path: Path) -> None:
+    script = Path(__file__).parent / "deadly_on_ray.py"
+    call = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert "nodes: ['127.0.0.1']\n" in done.stdout, done.stderr[-2000:]
+    assert "ShardFailed: workers died 2 times while they did rows 3 to 5; is there enough memory?" in done.stdout
+    assert len(list(tmp_path.glob("death-*"))) == 2
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.tiny import WORDS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.cli.run import main
-from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
 from whichtoken.jobs import _corpus
 from whichtoken.jobs.manifest import CorpusManifest, write_manifest
 from whichtoken.jobs.shards import ShardStamp, make_table, shard_files, write_shard
@@ -28,8 +28,14 @@ from whichtoken.summaries import WordEffect
 Result = tuple[str, str | None, Mapping[str, float]]  # label, gold label, and the scores of the words
 
 
-def make_job(folder: Path, results: Sequence[Result], methods: Sequence[str] = ("attcat",), text: bool = True) -> Path:
-    """A finished job in two shards, without a model."""
+def make_job(
+    folder: Path,
+    results: Sequence[Result],
+    methods: Sequence[str] = ("attcat",),
+    text: bool = True,
+    kept: Mapping[str, str] | None = None,
+) -> Path:
+    """A finished job in two shards, without a model. `kept`: columns that are the same in each row."""
     rows = []
     for number, (label, gold, scores) in enumerate(results):
         words = list(scores)
@@ -56,16 +62,18 @@ def make_job(folder: Path, results: Sequence[Result], methods: Sequence[str] = (
                     "starts": [end - len(word) for end, word in zip(ends, words, strict=True)],
                     "ends": ends,
                     "scores": list(scores.values()),
+                    **(kept or {}),
                 }
             )
     (folder / "shards").mkdir(parents=True)
     half, files = len(results) // 2, shard_files(folder)
     for first, last in ((0, half - 1), (half, len(results) - 1)):
-        table = make_table(row for row in rows if first <= row["row"] <= last)  # type: ignore[operator]
+        table = make_table((row for row in rows if first <= row["row"] <= last), kept or ())  # type: ignore[operator]
         write_shard(files.path(first, last), table, [], ShardStamp("0", "spec"), 0)
     spec = {"methods": {name: {"method": name, "settings": {}, "tuned_on_deletion": False} for name in methods}}
     n = len(results)
-    write_manifest(folder, CorpusManifest("0", "spec", spec, "a model", "sha256:0", n, n, 0, n, 0, ()))
+    shards = tuple((path.name, "0") for path in files.paths())
+    write_manifest(folder, CorpusManifest("0", "spec", spec, "a model", "sha256:0", n, n, 0, n, 0, shards))
     return folder
 
 
@@ -172,6 +180,25 @@ def test_drift_names_words_whose_effect_or_frequency_changed(tmp_path: Path) -> 
     assert summarise_corpus(tmp_path / "b", before=tmp_path / "b", min_count=2).drift.effects == ()  # type: ignore[union-attr]
 
 
+def test_drift_counts_the_texts_of_words_that_are_rare_in_one_corpus(tmp_path: Path) -> None:
+    """A word in 4 of 100 texts, and now in 9, is within chance; with "none before" it would not be."""
+    before, now = (
+        make_job(
+            tmp_path / name,
+            [("good", None, {"top": 1.0, "rare": 0.5} if i < n else {"top": 1.0, "film": 0.1}) for i in range(100)],
+        )
+        for name, n in (("before", 4), ("now", 9))
+    )
+    drift = summarise_corpus(now, before=before, min_count=5).drift
+    assert drift is not None
+    assert drift.frequencies == ()
+    many = make_job(tmp_path / "many", [("good", None, {"top": 1.0, "rare": 0.5})] * 100)
+    drift = summarise_corpus(many, before=before, min_count=5).drift
+    assert drift is not None
+    (rare,) = [change for change in drift.frequencies if change.word == "rare"]
+    assert (rare.n_before, rare.n_after, rare.before) == (4, 100, 0.04)
+
+
 def test_what_cannot_be_summarised_is_refused(tmp_path: Path) -> None:
     job = make_job(tmp_path / "a", REVIEWS, ("attcat", "gae"))
     with pytest.raises(UsageError, match="has results of attcat, gae; choose one with --method attcat"):
@@ -190,6 +217,24 @@ def test_odd_names_of_folders_methods_and_labels_are_only_names(tmp_path: Path) 
     results: list[Result] = [("it's; --", None, {"fine": 1.0, "x'": 0.5})] * 24
     summary = summarise_corpus(make_job(tmp_path / name, results, ("o'clock",)), min_count=2)
     assert [effect.word for effect in summary.supports["it's; --"]] == ["fine", "x'"]
+
+
+def test_neither_folders_nor_kept_columns_replace_columns_of_the_shards(tmp_path: Path) -> None:
+    kept = {"strongest": "0", "Label": "other", "now_results": "x"}
+    job = make_job(tmp_path / "label=folder" / "score=9", REVIEWS, kept=kept)
+    summary = summarise_corpus(job, min_count=2)
+    assert [of.label for of in summary.labels] == ["bad", "good"]
+    assert summary.supports["good"][0].share == pytest.approx(mean([0.75, 1.0, 1.0]))
+
+
+def test_a_folder_without_some_of_its_shards_is_refused(tmp_path: Path) -> None:
+    job, whole = make_job(tmp_path / "a", REVIEWS), make_job(tmp_path / "b", REVIEWS)
+    (job / "shards" / "000018-000035.parquet").unlink()
+    message = r"has lost 1 of its 2 shards, the first is 000018-000035\.parquet; run whichtoken corpus explain again"
+    with pytest.raises(BadArtifact, match=message):
+        summarise_corpus(job)
+    with pytest.raises(BadArtifact, match=message):
+        summarise_corpus(whole, before=job)
 
 
 def test_the_page_escapes_texts_and_links_to_explanations(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_mask_lrp_as_its_authors_compute_it(key: str) -> None:
 
 
 @cache
-def bert_tiny_questions() -> wt.Subject:
+def bert_tiny_questions(dtype: torch.dtype = torch.float32) -> wt.Subject:
     """The body of `bert_tiny` under the authors' question-answering head."""
     config = AutoConfig.from_pretrained(GOLDEN / "bert_tiny")
     config.num_labels = 2
@@ -242,7 +242,7 @@ def bert_tiny_questions() -> wt.Subject:
     with torch.no_grad():
         model.qa_outputs.weight.copy_(RELEVANCE["masklrp_qa.w"])
         model.qa_outputs.bias.copy_(RELEVANCE["masklrp_qa.b"])
-    return wt.Subject(model.eval(), bert_tiny().tokenizer)
+    return wt.Subject(model.eval().to(dtype), bert_tiny().tokenizer)
 
 
 @pytest.mark.parametrize(("side", "key"), [("start", "startTrue"), ("end", "startFalse")])
@@ -259,7 +259,8 @@ def test_mask_lrp_of_answers_as_its_authors_compute_it(side: Any, key: str) -> N
     assert close(scores[others], RELEVANCE[f"masklrp_qa.{key}"][others], 1e-3)  # the answer's own is 0.996 of it all
     spread = RuleSet("c21, spread", C21.carries, C21.rules, spread=True)
     needs = Needs(relevance=frozenset({(spread, Site.ATTENTION)}))
-    found = torch.cat(capture(subject, batch, lambda logits: goal, needs).relevance(spread, Site.ATTENTION))
+    exact = capture(bert_tiny_questions(torch.float64), batch, lambda logits: goal, needs)
+    found = torch.cat(exact.relevance(spread, Site.ATTENTION))
     assert close(found, RELEVANCE[f"masklrp_qa.cam_{key}"], 2e-4)  # as far as their float32 is from float64
 
 
@@ -289,19 +290,27 @@ def test_alti() -> None:
     assert close(scores_of(method)[0], RELEVANCE["alti.joint"][0])
 
 
+# Near the pixels, a few values divide by sums that almost cancel: what the authors' code gives there in float32 is this
+# far from the exact result, and other processors round to other values. So ours is computed in float64.
+NEAR_PIXELS = 2e-3
+
+
 @cache
-def vit_tiny() -> wt.Subject:
-    model = ViTForImageClassification.from_pretrained(GOLDEN / "vit_tiny", dtype=torch.float32)
+def vit_tiny(dtype: torch.dtype = torch.float32) -> wt.Subject:
+    model = ViTForImageClassification.from_pretrained(GOLDEN / "vit_tiny", dtype=dtype)
     model.vit.layernorm.eps = 1e-5  # as in the authors' code; transformers writes one epsilon for all
     return wt.Subject(model.eval(), None)
 
 
 @each_rules
 def test_relevance_of_attention_in_a_vision_transformer(rules: RuleSet) -> None:
-    batch, goal = image_batch(vit_tiny(), IMAGES["pixel_values"]), class_goal(vit_tiny(), torch.tensor([3]))
+    subject = vit_tiny(torch.float64)
+    batch, goal = image_batch(subject, IMAGES["pixel_values"].double()), class_goal(subject, torch.tensor([3]))
     needs = Needs(grads=frozenset({Site.ATTENTION}), relevance=frozenset({(rules, Site.ATTENTION)}))
-    trace = capture(vit_tiny(), batch, lambda logits: goal, needs)
-    assert close(torch.cat(trace.relevance(rules, Site.ATTENTION)), IMAGES[f"{rules.name}.attn_cam"])
+    trace = capture(subject, batch, lambda logits: goal, needs)
+    found, expected = torch.cat(trace.relevance(rules, Site.ATTENTION)), IMAGES[f"{rules.name}.attn_cam"]
+    assert close(found[:1], expected[:1], NEAR_PIXELS)
+    assert close(found[1:], expected[1:])
     assert close(torch.cat(trace.grad(Site.ATTENTION)), IMAGES[f"{rules.name}.attn_grad"])
 
 
@@ -314,11 +323,12 @@ def test_transatt_of_an_image() -> None:
 @each_rules
 def test_full_lrp_of_an_image_goes_down_to_its_pixels(rules: RuleSet) -> None:
     method = wt.method("full-lrp", rules=rules.name)
-    batch, goal = image_batch(vit_tiny(), IMAGES["pixel_values"]), class_goal(vit_tiny(), torch.tensor([3]))
-    trace = capture(vit_tiny(), batch, lambda logits: goal, method.needs)
-    found = method(trace, ModelProbe(vit_tiny(), batch, goal))
+    subject = vit_tiny(torch.float64)
+    batch, goal = image_batch(subject, IMAGES["pixel_values"].double()), class_goal(subject, torch.tensor([3]))
+    trace = capture(subject, batch, lambda logits: goal, method.needs)
+    found = method(trace, ModelProbe(subject, batch, goal))
     assert found.pixels is not None
-    assert close(found.pixels, IMAGES[f"{rules.name}.full"])
+    assert close(found.pixels, IMAGES[f"{rules.name}.full"], NEAR_PIXELS)
     patches = found.pixels.reshape(1, 4, 8, 4, 8).sum((2, 4)).flatten(1)
     assert torch.allclose(found.tokens[:, 1:], patches)
     assert (found.tokens[:, 0] == 0).all()

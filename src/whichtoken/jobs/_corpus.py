@@ -14,7 +14,7 @@ from whichtoken import __version__
 from whichtoken._explain import AnyTarget, check_keyword, plan
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
-from whichtoken.errors import BadArtifact, BadInput, UsageError
+from whichtoken.errors import BadArtifact, BadInput, ShardFailed, UsageError
 from whichtoken.jobs.explaining import ExplainWork, ModelChoice
 from whichtoken.jobs.files import (
     BlockIndex,
@@ -36,12 +36,13 @@ from whichtoken.jobs.shards import (
     ShardInfo,
     ShardStamp,
     hash_settings,
+    read_info,
     read_shard,
     shard_files,
     write_failures,
 )
 from whichtoken.jobs.work import Engine, Range, run_parts
-from whichtoken.models import LongTexts, Subject
+from whichtoken.models import LongTexts
 from whichtoken.tasks import task_for
 
 SPEC = "spec.json"
@@ -67,12 +68,11 @@ class _Planned:
     index: BlockIndex
     work: ExplainWork
     claim: Claim
-    subject: Subject
     infos: dict[Range, ShardInfo] = field(default_factory=dict)
 
 
 def explain_corpus(
-    files: CorpusFiles | str | Iterable[str],
+    files: CorpusFiles | str | Path | Iterable[str | Path],
     out: str | Path,
     model: ModelChoice | str | None = None,
     methods: str | Method | Iterable[str | Method] | None = None,
@@ -89,10 +89,10 @@ def explain_corpus(
 
     In a script, call it under `if __name__ == "__main__":`, because worker processes import the script.
     """
-    corpus = files if isinstance(files, CorpusFiles) else CorpusFiles((files,) if isinstance(files, str) else (*files,))
     choice = model if isinstance(model, ModelChoice) else ModelChoice(model)
     where, how, engine = Path(out).expanduser(), options or ExplainOptions(), engine or Engine()
-    prepared = _prepare(corpus, where, choice, methods, how)
+    corpus = CorpusFiles.of(files, where)
+    prepared = _prepare(corpus, where, choice, methods, how, engine)
     with lock_folder(_make_folder(where)):
         planned = _stage(prepared, corpus, how)
         missing = _find_missing(planned)
@@ -106,8 +106,12 @@ def explain_corpus(
             engine.show,
             failed=sum(len(info.failures) for info in kept),
         )
-        progress.check_failures()
-        run_parts(engine, planned.work, missing, progress)
+        try:
+            progress.check_failures()
+            run_parts(engine, planned.work, missing, progress)
+        except ShardFailed:
+            _list_failures(planned)
+            raise
         return _finish(planned)
 
 
@@ -117,10 +121,14 @@ def _prepare(
     choice: ModelChoice,
     methods: str | Method | Iterable[str | Method] | None,
     how: ExplainOptions,
+    engine: Engine,
 ) -> _Planned:
-    """Check everything that can be checked before the files are read: files, folder, model and methods."""
+    """Check everything that can be checked before the files are read: files, folder, model and methods.
+
+    Nothing keeps the model, so that its memory is free while the workers run.
+    """
     make_stamp(corpus, how.rows_per_part)
-    subject = choice.open()
+    subject = choice.open_for_planning(engine)
     check_keyword(subject, "texts")
     chosen = resolve_methods(task_for(subject).choose_method(None) if methods is None else methods)
     job = plan(subject, list(chosen.values()), how.target, how.long)
@@ -153,7 +161,7 @@ def _prepare(
     settings = {key: hash_settings(of["method"], of["settings"]) for key, of in described.items()}
     stamp = ShardStamp(__version__, "", corpus.keep, how.keeps_text, settings)
     work = ExplainWork(
-        choice.make_absolute(),
+        choice.for_workers(engine),
         subject.fingerprint(),
         job.methods,
         str(folder.resolve()),
@@ -163,7 +171,7 @@ def _prepare(
         how.long,
         corpus.label is not None,
     )
-    return _Planned(folder, BlockIndex({}, "", 0, 0, (), ()), work, claim, subject)
+    return _Planned(folder, BlockIndex({}, "", 0, 0, (), ()), work, claim)
 
 
 def _make_folder(folder: Path) -> Path:
@@ -182,7 +190,11 @@ def _stage(prepared: _Planned, corpus: CorpusFiles, how: ExplainOptions) -> _Pla
     if index is None or not all(blocks.path(*r).is_file() or shards.path(*r).is_file() for r in index.ranges):
         index = write_blocks(corpus, folder, how.rows_per_part)
     claim = replace(prepared.claim, spec={**prepared.claim.spec, "rows": index.digest})
-    claim.take(folder)
+    try:
+        claim.take(folder)
+    except UsageError:  # the folder is that of other rows
+        _clear_blocks(folder)
+        raise
     stamp = replace(prepared.work.stamp, spec=hash_content(json.loads(json.dumps(claim.spec))))
     hashes = dict(zip(index.ranges, index.hashes, strict=True))
     return replace(prepared, index=index, claim=claim, work=replace(prepared.work, stamp=stamp, hashes=hashes))
@@ -203,25 +215,36 @@ def _find_missing(planned: _Planned) -> list[Range]:
     return missing
 
 
+def _list_failures(planned: _Planned) -> None:
+    """Write which rows of the finished parts failed, although the job is not finished."""
+    paths = [shard_files(planned.folder).path(*part) for part in planned.index.ranges]
+    write_failures(
+        planned.folder / FAILURES, [failed for path in paths if path.is_file() for failed in read_info(path).failures]
+    )
+
+
 def _finish(planned: _Planned) -> CorpusManifest:
-    """Check that every part is there, write the failures and the manifest, and remove the blocks."""
+    """Check that every part is there, write the failures and the manifest, and remove the blocks.
+
+    The parts of this run are not read again: on a large corpus, one process would take as long as all workers.
+    """
     shards, infos = shard_files(planned.folder), dict(planned.infos)
     for part in planned.index.ranges:
         if part not in infos:
-            infos[part] = read_shard(shards.path(*part), planned.work.stamp.spec)[1]
+            infos[part] = read_info(shards.path(*part), planned.work.stamp.spec)
     ordered = [infos[part] for part in planned.index.ranges]
     failures: list[FailedRow] = [failed for info in ordered for failed in info.failures]
     n_rows = planned.index.n_rows
+    write_failures(planned.folder / FAILURES, failures)
     if len(failures) == n_rows:
         first = failures[0]
         raise BadInput(f"none of the {n_rows:,} rows can be explained; the first: {first.file}, {first.reason}")
-    write_failures(planned.folder / FAILURES, failures)
     manifest = CorpusManifest(
         version=__version__,
         spec_sha256=planned.work.stamp.spec,
         spec=json.loads(json.dumps(planned.claim.spec)),
-        model=planned.subject.title,
-        revision=planned.subject.fingerprint(),
+        model=planned.claim.spec["model"],
+        revision=planned.claim.spec["revision"],
         n_rows=n_rows,
         n_explained=n_rows - len(failures),
         n_failed=len(failures),
@@ -230,7 +253,12 @@ def _finish(planned: _Planned) -> CorpusManifest:
         shards=tuple((shards.path(*part).name, infos[part].sha256) for part in planned.index.ranges),
     )
     write_manifest(planned.folder, manifest)
-    for path in block_files(planned.folder).paths():  # they hold texts, which the job may not store
+    _clear_blocks(planned.folder)
+    return manifest
+
+
+def _clear_blocks(folder: Path) -> None:
+    """Remove the blocks: they hold texts, which the job may not store."""
+    for path in block_files(folder).paths():
         with suppress(OSError):
             path.unlink()
-    return manifest

@@ -15,7 +15,7 @@ from whichtoken.data.sources import BadRow
 from whichtoken.errors import LibraryMismatch, WhichTokenError
 from whichtoken.jobs.files import BlockRow, block_files, parse_block, read_block_table
 from whichtoken.jobs.shards import FailedRow, ShardStamp, describe_result, make_table, shard_files, write_shard
-from whichtoken.jobs.work import DoPart, Range, Receipt
+from whichtoken.jobs.work import DoPart, Engine, Range, Receipt
 from whichtoken.models import LongTexts, Subject, load
 from whichtoken.records import Attribution, Reading
 
@@ -47,15 +47,20 @@ class ModelChoice:
             batch_size=self.batch_size,
         )
 
-    def make_absolute(self) -> "ModelChoice":
-        """Return the choice with absolute paths, for workers that run in another folder."""
+    def open_for_planning(self, engine: Engine) -> Subject:
+        """Load the model in the job's own process; on its CPU if workers elsewhere have the device."""
+        return (self if engine.name == "local" else replace(self, device=None)).open()
+
+    def for_workers(self, engine: Engine) -> "ModelChoice":
+        """Return the choice with absolute paths, for workers in another folder, and on the GPUs reserved for them."""
         name, references, heads = (
             str(Path(value).expanduser().absolute())
             if value is not None and Path(value).expanduser().exists()
             else value
             for value in (self.name, self.references, self.heads)
         )
-        return replace(self, name=name, references=references, heads=heads)
+        device = self.device or ("cuda" if engine.gpus_per_worker else None)
+        return replace(self, name=name, references=references, heads=heads, device=device)
 
     def open_alone(self, revision: str) -> Subject:
         """Load the model in a worker; LibraryMismatch if it is not the one that the job was planned with."""

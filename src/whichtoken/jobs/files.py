@@ -6,10 +6,11 @@ so that a part is a function of its block alone, whatever the engine and whateve
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from glob import glob, has_magic
 from itertools import islice
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,14 @@ class CorpusFiles:
     keep: tuple[str, ...] = ()
     delimiter: str | None = None
     input_format: str | None = None
+    outside: str | None = None  # patterns match no file in this folder: that of the job itself
+
+    @classmethod
+    def of(cls, files: "CorpusFiles | str | Path | Iterable[str | Path]", out: Path) -> "CorpusFiles":
+        """Return the files of a job that writes to `out`, which may lie below the folder of its data."""
+        if not isinstance(files, CorpusFiles):
+            files = cls((str(files),) if isinstance(files, str | Path) else tuple(map(str, files)))
+        return replace(files, outside=str(out.resolve()))
 
     def __post_init__(self) -> None:
         if not self.patterns:
@@ -50,13 +59,20 @@ class CorpusFiles:
         found: dict[Path, None] = {}
         for pattern in self.patterns:
             path = expand_path(pattern)
-            matched = sorted(map(Path, glob(str(path), recursive=True))) if has_magic(str(path)) else [path]
-            matched = [match for match in matched if not match.is_dir()]
+            is_name = path.exists() or not has_magic(str(path))  # a file may be called "reviews [1].csv"
+            matched = [path] if is_name else self._match(path)
+            if path.is_dir():
+                raise BadInput(f"{pattern} is a folder; give its files by a pattern such as '{path / '*.parquet'}'")
             if not matched or not all(match.exists() for match in matched):
-                kind = "file matches" if has_magic(str(path)) else "file is named"
+                kind = "file is named" if is_name else "file matches"
                 raise BadInput(f"no {kind} {pattern}; give paths, or patterns such as 'reviews/*.parquet'")
             found |= dict.fromkeys(matched)
         return list(found)
+
+    def _match(self, pattern: Path) -> list[Path]:
+        files = (path for path in sorted(map(Path, glob(str(pattern), recursive=True))) if not path.is_dir())
+        own = None if self.outside is None else Path(self.outside)
+        return [path for path in files if own is None or own not in path.resolve().parents]
 
     def make_absolute(self) -> "CorpusFiles":
         """Return the same files for workers that run in another folder."""
@@ -185,6 +201,8 @@ def _unusable(bad: Sequence[BadRow], file: str, number: int) -> Iterator[BlockRo
 
 def _as_plain(value: Any) -> Any:
     value = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    if isinstance(value, float) and not isfinite(value):
+        return None if isnan(value) else str(value)  # NaN is how pandas writes a missing label
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
@@ -216,6 +234,10 @@ def read_block_table(path: Path) -> Any:
     """Return a block as an Arrow table."""
     from pyarrow import parquet
 
+    if not path.is_file():
+        raise BadArtifact(
+            f"there is no file {path} here; on a cluster, --out must be a folder that every node can reach"
+        )
     with while_reading(path):
         return parquet.read_table(path, partitioning=None)
 

@@ -73,7 +73,7 @@ class SkippedRows:
 
 
 def bench_corpus(
-    files: CorpusFiles | str | Iterable[str],
+    files: CorpusFiles | str | Path | Iterable[str | Path],
     out: str | Path,
     model: ModelChoice | str | None = None,
     methods: str | Method | Iterable[str | Method] | None = None,
@@ -87,10 +87,10 @@ def bench_corpus(
     `wt.bench.run`.
     """
     check_tools()
-    corpus = files if isinstance(files, CorpusFiles) else CorpusFiles((files,) if isinstance(files, str) else (*files,))
     choice = model if isinstance(model, ModelChoice) else ModelChoice(model)
     engine, how, where = engine or Engine(), resolve_protocol(protocol), Path(out).expanduser()
-    bench, sample, skipped = draw_sample(choice.open(), methods, how, corpus)
+    corpus = CorpusFiles.of(files, where)
+    bench, sample, skipped = draw_sample(choice.open_for_planning(engine), methods, how, corpus)
     folder, subject = Folder(where), bench.task.subject
     origin = {"corpus": {"columns": list(corpus.columns), "label": corpus.label}}
     folder.claim(specification(bench, sample, origin), {"sample": bench.protocol.sample})
@@ -102,7 +102,7 @@ def bench_corpus(
         workers = min(engine.workers or count_cpus(), max(len(missing), 1))
         progress = JobProgress(len(sample.items), kept_rows, workers, show=engine.show)
         work = BenchWork(
-            choice.make_absolute(),
+            choice.for_workers(engine),
             subject.fingerprint(),
             bench.methods,
             how,

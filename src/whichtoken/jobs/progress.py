@@ -36,7 +36,8 @@ class JobProgress:
         if self.max_failures is not None and self.failed > self.max_failures:
             raise ShardFailed(
                 f"{self.failed:,} rows failed, and --max-failures allows {self.max_failures:,}; finished parts are "
-                "kept: correct the rows, or raise the limit and run again"
+                "kept, and failures.parquet lists the rows: raise the limit and run again, or correct the rows and "
+                "choose another folder"
             )
 
     @property

@@ -15,17 +15,18 @@ from typing import Any
 
 from whichtoken.boundary import while_reading
 from whichtoken.errors import UsageError
-from whichtoken.jobs.shards import SHARDS
+from whichtoken.jobs.shards import COLUMNS, SHARDS
 
 Z = 1.96  # of a 95 % interval
 # Few texts have wider intervals: Student's quantile, divided by Z, as a series in 1 / (n - 1).
 STUDENT = "(1 + 1.21 / (count(*) - 1) + 1.44 / (count(*) - 1) ^ 2)"
 
-# Shares are relative to the strongest word of the text; a text whose scores are all 0 has none.
+# Shares are relative to the strongest word of the text; a text whose scores are all 0 has none. Folders may have names
+# such as "label=good", which DuckDB would read as a column, and kept columns any name, so only our own are selected.
 RESULTS = """
 CREATE OR REPLACE TEMP VIEW {name}_results AS
-SELECT *, greatest(list_max(scores), -list_min(scores)) AS strongest
-FROM read_parquet('{shards}') WHERE method = '{method}'
+SELECT {columns}, greatest(list_max(scores), -list_min(scores)) AS strongest
+FROM read_parquet('{shards}', hive_partitioning = false) WHERE method = '{method}'
 """
 PER_TEXT = """
 CREATE OR REPLACE TEMP VIEW {name}_per_text AS
@@ -85,11 +86,14 @@ FROM before_words a JOIN now_words b USING (label, word)
 WHERE low > 0 OR high < 0 ORDER BY greatest(low, -high) DESC, b.word LIMIT {limit}
 """
 # Frequencies, with the interval of the logarithm of their ratio; half a text is added, for words that are new or gone.
+# The texts are counted again, because the tables have no words that are rare in one corpus and frequent in the other.
 CHANGED_FREQUENCIES = """
-WITH counts AS (
-  SELECT coalesce(a.label, b.label) AS label, coalesce(a.word, b.word) AS word,
-         coalesce(a.n_texts, 0) AS n_a, coalesce(b.n_texts, 0) AS n_b
-  FROM before_words a FULL JOIN now_words b USING (label, word)),
+WITH either AS (SELECT label, word FROM before_words UNION SELECT label, word FROM now_words),
+counts AS (
+  SELECT label, word, count(*) FILTER (corpus = 'a') AS n_a, count(*) FILTER (corpus = 'b') AS n_b
+  FROM (SELECT 'a' AS corpus, label, word FROM before_per_text
+        UNION ALL SELECT 'b' AS corpus, label, word FROM now_per_text)
+  SEMI JOIN either USING (label, word) GROUP BY label, word),
 totals AS (
   SELECT label, (SELECT count(*) FROM before_results r WHERE r.label = l.label) AS all_a, count(*) AS all_b
   FROM now_results l GROUP BY label),
@@ -118,7 +122,14 @@ class ShardQueries:
         with while_reading(folder / SHARDS):
             for query in (RESULTS, PER_TEXT, WORDS):
                 self.connection.execute(
-                    query.format(name=name, shards=pattern, method=quoted, least=self.least, student=STUDENT)
+                    query.format(
+                        name=name,
+                        columns=", ".join(COLUMNS),
+                        shards=pattern,
+                        method=quoted,
+                        least=self.least,
+                        student=STUDENT,
+                    )
                 )
 
     def rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:

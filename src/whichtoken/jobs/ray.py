@@ -7,6 +7,7 @@ rows: a part that is done twice, because an actor or a node died, is written twi
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from typing import Any
 from whichtoken.boundary import describe_failure
 from whichtoken.errors import ShardFailed, UsageError, WhichTokenError
 from whichtoken.jobs.local import count_cpus
-from whichtoken.jobs.work import Engine, OnReceipt, Range, Receipt, Work, Worker
+from whichtoken.jobs.work import Engine, OnReceipt, Range, Receipt, Work, Worker, report_error
 
 FIRST, LAST = "whichtoken_first", "whichtoken_last"  # columns that name the part of a block
 LARGEST_BLOCK = 2**31  # bytes: a part is never split
@@ -36,7 +37,7 @@ def run_on_ray(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: O
         finished = _Finished()
         with _watch(engine, finished, ray):
             try:
-                for receipt in _stream(work, parts, workers, engine.gpus_per_worker):
+                for receipt in _stream(engine, work, parts, workers):
                     finished.add()
                     on_receipt(receipt.check())
             except WhichTokenError:
@@ -46,37 +47,44 @@ def run_on_ray(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: O
                 raise ShardFailed(f"Ray ended the job: {describe_failure(error)}; {kept}") from error
 
 
-def _stream(work: Work, parts: Sequence[Range], workers: int, gpus: float) -> Iterator[Receipt]:
+def _stream(engine: Engine, work: Work, parts: Sequence[Range], workers: int) -> Iterator[Receipt]:
     """Yield the receipt of each part as it is finished."""
     from ray import data
 
     context = data.DataContext.get_current()
     context.enable_progress_bars = False
     context.target_max_block_size = LARGEST_BLOCK
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are raised, too
     ranges = data.from_items([{"first": a, "last": b} for a, b in parts], override_num_blocks=len(parts))
     # Half a CPU: with the same resources as the actors, Ray would let them read, and they would wait for it.
     blocks = ranges.map_batches(partial(_read_block, work), batch_size=None, batch_format="pyarrow", num_cpus=READING)
     receipts = blocks.map_batches(
         RayWorker,
-        fn_constructor_args=(work,),
+        fn_constructor_args=(work, _make_counter(), engine.retries),
         compute=data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=1,
-        num_gpus=gpus or None,
+        num_gpus=engine.gpus_per_worker or None,
     )
     for batch in receipts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         yield from (Receipt(**row) for row in batch.to_pylist())
 
 
 def _read_block(work: Work, ranges: Any) -> Any:
-    """Return the rows of one part, with the part's bounds in two more columns. Runs in a reading task."""
+    """Return the rows of one part, with the part's bounds in two more columns; or a receipt, if they cannot be read.
+
+    Runs in a reading task.
+    """
     import pyarrow as pa
 
-    (part,) = ranges.to_pylist()
-    table = work.read(part["first"], part["last"])
-    for name, value in ((FIRST, part["first"]), (LAST, part["last"])):
+    (named,) = ranges.to_pylist()
+    part = (named["first"], named["last"])
+    try:
+        table = work.read(*part)
+    except Exception as error:  # of which Ray would show the traceback
+        return pa.Table.from_pylist([asdict(report_error(error, part))])
+    for name, value in zip((FIRST, LAST), part, strict=True):
         table = table.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), len(table)))
     return table
 
@@ -84,16 +92,54 @@ def _read_block(work: Work, ranges: Any) -> Any:
 class RayWorker:
     """An actor that holds the model and does the parts that it is given."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, starts: Any, retries: int) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self.worker = Worker(work)
+        self.starts, self.retries = starts, retries
 
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
 
+        if FIRST not in table.column_names:  # it could not be read
+            return table
         part = (table.column(FIRST)[0].as_py(), table.column(LAST)[0].as_py())
-        receipt = self.worker(lambda: table.drop_columns([FIRST, LAST]), part)
+        deaths = self._count_deaths(part)
+        if deaths > self.retries:
+            receipt = report_error(ShardFailed(describe_deaths(part, deaths)), part)
+        else:
+            receipt = self.worker(lambda: table.drop_columns([FIRST, LAST]), part)
         return pa.Table.from_pylist([asdict(receipt)])
+
+    def _count_deaths(self, part: Range) -> int:
+        """Return how many workers started this part before and did not finish it."""
+        import ray
+
+        return int(ray.get(self.starts.add.remote(part))) - 1
+
+
+class StartCounter:
+    """Counts how often each part is started, because Ray Data repeats a part that kills its worker without end."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[Range]()
+
+    def add(self, part: Range) -> int:
+        self.counts[part] += 1
+        return self.counts[part]
+
+
+def _make_counter() -> Any:
+    """Return a counter for all workers; if its node dies, it starts again at 0."""
+    import ray
+
+    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(StartCounter).remote()
+
+
+def describe_deaths(part: Range, deaths: int) -> str:
+    return (
+        f"workers died {deaths} times while they did rows {part[0]:,} to {part[1]:,}; is there enough memory? Finished "
+        "parts are kept: run the same command again, with fewer workers or a smaller batch size"
+    )
 
 
 @contextmanager
@@ -102,7 +148,7 @@ def _connect(engine: Engine) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns about arguments that Ray Data itself passes
-    if LOOPBACK in (engine.ray_address or ""):  # which Ray would replace by this machine's address in its network
+    if LOOPBACK in (engine.ray_address or LOOPBACK):  # Ray would replace it by this machine's address in its network
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
@@ -135,9 +181,11 @@ def _count_workers(engine: Engine, resources: dict[str, float]) -> int:
     if engine.gpus_per_worker:
         most = min(most, int(gpus / engine.gpus_per_worker))
     workers = engine.workers or most
-    if engine.gpus_per_worker and workers * engine.gpus_per_worker > gpus:
-        needed = workers * engine.gpus_per_worker
-        raise UsageError(f"{workers} workers need {needed:g} GPUs, and the cluster has {gpus:g}; use fewer workers")
+    needed = (workers or 1) * engine.gpus_per_worker
+    if needed > gpus:
+        fix = "use fewer workers" if gpus >= engine.gpus_per_worker else "add GPUs, or leave out --gpus-per-worker"
+        named = f"{workers or 1} worker{'s need' if workers > 1 else ' needs'}"
+        raise UsageError(f"{named} {needed:g} GPUs, and the cluster has {gpus:g}; {fix}")
     if workers < 1 or workers > cpus - 1:
         fix = f"use --workers {cpus - 1}" if cpus > 1 else "give the cluster more"
         raise UsageError(

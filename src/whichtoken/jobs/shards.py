@@ -187,12 +187,13 @@ def write_shard(path: Path, table: Any, failures: Sequence[FailedRow], stamp: Sh
     return info
 
 
-def read_info(path: Path) -> ShardInfo:
-    """Return what a shard says about itself, without reading its rows."""
+def read_info(path: Path, spec: str | None = None) -> ShardInfo:
+    """Return what a shard says about itself, without reading its rows; BadArtifact unless it is of this job."""
     from pyarrow import parquet
 
     with while_reading(path):
-        return _parse_info((parquet.read_schema(path).metadata or {}).get(KEY), path)
+        info = _parse_info((parquet.read_schema(path).metadata or {}).get(KEY), path)
+    return _check_info(info, path, spec)
 
 
 def read_shard(path: Path, spec: str | None = None) -> tuple[Any, ShardInfo]:
@@ -204,12 +205,16 @@ def read_shard(path: Path, spec: str | None = None) -> tuple[Any, ShardInfo]:
         info = _parse_info((table.schema.metadata or {}).get(KEY), path)
         found = _hash_shard(table, info.failures)
     check_hash(path, info.sha256, found, FIX)
+    return table, _check_info(info, path, spec)
+
+
+def _check_info(info: ShardInfo, path: Path, spec: str | None) -> ShardInfo:
     if spec is not None and info.spec != spec:
         raise BadArtifact(f"{path} belongs to another job; {FIX}")
     named = PartFiles(path.parent, path.suffix, "a corpus job", FIX).read_range(path)
     if named != (info.first, info.last):
         raise BadArtifact(f"{path} holds rows {info.first} to {info.last}, which is not what its name says; {FIX}")
-    return table, info
+    return info
 
 
 def _parse_info(described: bytes | None, path: Path) -> ShardInfo:

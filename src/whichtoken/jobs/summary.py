@@ -6,7 +6,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
 from whichtoken.jobs.manifest import CorpusManifest, read_manifest
 from whichtoken.jobs.query import (
     CHANGED_EFFECTS,
@@ -20,6 +20,7 @@ from whichtoken.jobs.query import (
     Z,
     open_queries,
 )
+from whichtoken.jobs.shards import shard_files
 from whichtoken.jobs.shortcuts import LEAST, find_shortcuts
 from whichtoken.records import Attribution, Prediction, Source
 from whichtoken.summaries import (
@@ -54,7 +55,7 @@ def summarise_corpus(
     if top < 1 or min_count < 2:
         raise BadSetting("top, min_count", (top, min_count), "at least 1 and 2")
     where = Path(folder).expanduser()
-    manifest = read_manifest(where)
+    manifest = read_finished(where)
     chosen = choose_method(manifest, method, where)
     with open_queries(min_count) as queries:
         queries.open("now", where, chosen)
@@ -88,6 +89,18 @@ def summarise_corpus(
         drift=drift,
         examples=examples,
     )
+
+
+def read_finished(folder: Path) -> CorpusManifest:
+    """Return the manifest of a finished job; BadArtifact if one of its shards is missing."""
+    manifest, found = read_manifest(folder), {path.name for path in shard_files(folder).paths()}
+    missing = [name for name, _ in manifest.shards if name not in found]
+    if missing:
+        raise BadArtifact(
+            f"{folder} has lost {len(missing):,} of its {len(manifest.shards):,} shards, the first is {missing[0]}; "
+            "run whichtoken corpus explain again, and their rows are explained again"
+        )
+    return manifest
 
 
 def choose_method(manifest: CorpusManifest, method: str | None, folder: Path) -> str:
@@ -127,7 +140,7 @@ def wilson_interval(count: int, n: int) -> tuple[float, float]:
 
 
 def _drift(queries: ShardQueries, before: Path, method: str, top: int) -> CorpusDrift:
-    manifest = read_manifest(before)
+    manifest = read_finished(before)
     queries.open("before", before, choose_method(manifest, method, before))
     counts = [{label: n for label, n, *_ in queries.rows(LABELS, name=name)} for name in ("before", "now")]
     totals = [sum(of.values()) or 1 for of in counts]

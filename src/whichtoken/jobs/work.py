@@ -65,12 +65,17 @@ class Worker:
             if self.opened is None:
                 self.opened = self.work.open()
             return self.opened(rows(), part)
-        except WhichTokenError as error:
-            kind = next((parent.__name__ for parent in type(error).__mro__ if parent.__name__ in OWN), "")
-            return Receipt(*part, error=str(error), kind=kind)
         except Exception as error:  # whatever it is, it must reach the driver
-            where = f"rows {part[0]:,} to {part[1]:,}"
-            return Receipt(*part, error=f"{where} cannot be done: {describe_failure(error)}", kind=ShardFailed.__name__)
+            return report_error(error, part)
+
+
+def report_error(error: Exception, part: Range) -> Receipt:
+    """Return the receipt of a part that could not be done."""
+    if isinstance(error, WhichTokenError):
+        kind = next((parent.__name__ for parent in type(error).__mro__ if parent.__name__ in OWN), "")
+        return Receipt(*part, error=str(error), kind=kind)
+    where = f"rows {part[0]:,} to {part[1]:,}"
+    return Receipt(*part, error=f"{where} cannot be done: {describe_failure(error)}", kind=ShardFailed.__name__)
 
 
 @dataclass(frozen=True)
