@@ -63,6 +63,7 @@ SEARCHING = {  # methods whose evaluations are their cost, by the label of a lin
         "kernel-shap(budget=500)",
     ),
 }
+CROWDED = ("contrast-cat", "leave-one-out")  # labelled on the left of their mark in the picture
 Scores = dict[str, dict[tuple[str, str], NDArray[np.float64]]]  # AOPC of each text, by method and column
 
 
@@ -216,4 +217,5 @@ def _draw(axis: plt.Axes, means: dict[str, float], evaluations: dict[str, float]
         if method not in lines and "units" not in method and method != "random":  # far below the others
             place = (evaluations[method], mean)
             axis.plot(*place, marker="x", color="0.4")
-            axis.annotate(method, place, textcoords="offset points", xytext=(4, -9), fontsize=7, color="0.3")
+            side, offset = ("right", (-5, -3)) if method in CROWDED else ("left", (4, -9))
+            axis.annotate(method, place, textcoords="offset points", xytext=offset, ha=side, fontsize=7, color="0.3")
