@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from whichtoken.core.additive import Answers, EffectEstimate, fit_effects
 
-MOST = 0.9  # share of the units that a question removes at most, as curves do; 0.6 is no better and takes longer
+MOST = 0.9  # share of the units that a question removes at most, as curves do; 0.6 was no better on training texts
 FIRST_NOISE = 0.4  # of the first round, in units of the largest value of the prior map
 TRIES = 4  # candidates per question: a question that was asked before teaches nothing
 
