@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -55,11 +55,6 @@ MOVES = frozenset(
     for name in names.split()
 )
 ONE_INPUT = frozenset({"linear", "layer_norm", "rms_norm"})  # their weights must be constants
-# Facts about a tensor: a third of all operations that a forward pass calls.
-FACTS = frozenset(
-    getattr(Tensor, name).__get__
-    for name in ("device", "dtype", "grad_fn", "is_leaf", "ndim", "requires_grad", "shape")
-)
 HOME = "whichtoken.lrp"
 # In-place operations (also `+=` and the like), each with its out-of-place function.
 IN_PLACE: Mapping[str, Any] = {"add_": torch.add, "mul_": torch.mul, "div_": torch.div}
@@ -149,13 +144,12 @@ class _Rules(TorchFunctionMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
-        if operation in FACTS or _applied.get() is not self:
+        if _applied.get() is not self:
             return operation(*args, **options)
         name = getattr(operation, "__name__", str(operation))
-        operands = list(_tensors((args, tuple(options.values()))))
-        carrying = [x for x in operands if x.requires_grad]
+        carrying = [x for x in _tensors((args, tuple(options.values()))) if carries_relevance(x)]
         if not carrying or KINDS.get(name) != "linear":  # its rule has a precision of its own
-            args, options = _match_precision(name, args, options, operands)
+            args, options = _match_precision(name, args, options)
         if not torch.is_grad_enabled() or not carrying:
             return operation(*args, **options)
         if self.strict and any(map(_is_foreign, carrying)):
@@ -167,7 +161,7 @@ class _Rules(TorchFunctionMode):
         if rule is not None:
             with suppress(NotImplementedError):
                 return _apply_rule(rule, operation, name, args, options)
-            args, options = _match_precision(name, args, options, operands)
+            args, options = _match_precision(name, args, options)
         result = operation(*args, **options)
         lost = any(map(carries_relevance, _tensors(result))) or name == "__setitem__"
         if self.strict and lost and name not in MOVES:
@@ -175,15 +169,13 @@ class _Rules(TorchFunctionMode):
         return result
 
 
-def _match_precision(
-    name: str, args: tuple[Any, ...], options: dict[str, Any], operands: Iterable[Tensor]
-) -> tuple[Any, dict[str, Any]]:
+def _match_precision(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Convert floating-point operands to float64 if any of them is.
 
     Relevance may be propagated in float64 through a model in float32: its weights are converted one operation at a
     time, so that there is never a second copy of the model. In-place operations must not work on a copy.
     """
-    dtypes = {x.dtype for x in operands}
+    dtypes = {x.dtype for x in _tensors((args, tuple(options.values()))) if x.is_floating_point()}
     if torch.float64 not in dtypes or len(dtypes) == 1 or name == "__setitem__" or re.search(r"[^_]_$", name):
         return args, options
     return _widen(args), {key: _widen(value) for key, value in options.items()}

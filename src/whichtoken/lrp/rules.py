@@ -334,15 +334,9 @@ def gradient(operation: Operation, *args: Any, **options: Any) -> Tensor:
 
 def half_gradient(operation: Operation, a: Any, b: Any) -> Tensor:
     """Give each of two activations half of the gradient, so that their product shares relevance evenly."""
-    both = carries_relevance(a) and carries_relevance(b)
-    return apply_function(_Scale, operation(a, b), 0.5) if both else operation(a, b)
-
-
-def half_gradient_of_matrices(operation: Operation, a: Tensor, b: Tensor) -> Tensor:
-    """Do the same where less has to be halved, which is exact: attention is larger than its queries and keys."""
-    if min(a.dim(), b.dim()) > 1 and b.shape[-1] > a.shape[-1] + b.shape[-2] and b.requires_grad and a.requires_grad:
-        return operation(apply_function(_Scale, a, 0.5), apply_function(_Scale, b, 0.5))
-    return half_gradient(operation, a, b)
+    if carries_relevance(a) and carries_relevance(b):
+        a, b = apply_function(_Scale, a, 0.5), apply_function(_Scale, b, 0.5)
+    return operation(a, b)
 
 
 def constant(operation: Operation, *args: Any, **options: Any) -> Tensor:

@@ -56,7 +56,7 @@ ATTN_LRP = RuleSet(
     MappingProxyType(
         {
             "linear": rules.gradient,
-            "matmul": rules.half_gradient_of_matrices,
+            "matmul": rules.half_gradient,
             "add": rules.gradient,
             "multiply": rules.half_gradient,
             "divide": rules.gradient_by_constant,

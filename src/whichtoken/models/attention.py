@@ -91,13 +91,12 @@ def _attend(
         scores = (scores / softcap).tanh() * softcap
     possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
     hidden = None if tap is None or tap.hidden is None else tap.hidden[:, None, None, :]
-    blocked = hidden if possible is None else ~possible if hidden is None else ~possible | hidden
-    if blocked is None:
+    if possible is None and hidden is None:
         probabilities = _softmax(scores)
     else:
-        # A sum has no gradient to compute, unlike `masked_fill`; half of the minimum cannot overflow in it.
-        lowest = torch.zeros_like(blocked, dtype=scores.dtype).masked_fill_(blocked, torch.finfo(scores.dtype).min / 2)
-        probabilities = _softmax(scores + lowest)
+        blocked = torch.zeros_like(scores, dtype=torch.bool) if possible is None else ~possible
+        blocked = blocked if hidden is None else blocked | hidden
+        probabilities = _softmax(scores.masked_fill(blocked, torch.finfo(scores.dtype).min))
         if blocked.all(-1).any():
             # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing;
             # the softmax alone would let them attend to everything, padding included. Elsewhere it gives blocked keys
