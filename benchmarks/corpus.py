@@ -14,6 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
 import psutil
@@ -56,15 +57,13 @@ class Watch:
 
 
 def write_rows(files: CorpusFiles, n_rows: int, path: Path) -> None:
-    """Copy the first rows of the files, in turn, so that short and long texts are mixed as in the files."""
+    """Copy rows drawn at random from all files, so that short and long texts are mixed."""
     from whichtoken.jobs.files import read_corpus
 
-    with path.open("w", encoding="utf-8") as out:
-        out.write("text\tlabel\n")
-        for number, row in enumerate(row for row in read_corpus(files) if row.problem is None):
-            if number >= n_rows:
-                break
-            out.write(f"{' '.join(row.texts[0].split())}\t{row.label}\n")
+    rows = [row for row in read_corpus(files) if row.problem is None]
+    drawn = Random(0).sample(rows, min(n_rows, len(rows)))
+    lines = [f"{' '.join(row.texts[0].split())}\t{row.label}\n" for row in drawn]
+    path.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
 
 
 def run(name: str, workers: int, data: Path, out: Path, method: str, rows_per_part: int) -> Watch:

@@ -71,6 +71,13 @@ def hashes(out: Path) -> dict[str, str]:
     return {path.name: read_info(path).sha256 for path in sorted((out / "shards").iterdir())}
 
 
+def test_long_reading_says_how_far_it_is(corpus: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whichtoken.jobs.files.SAY_EVERY", 0.0)
+    said: list[str] = []
+    write_blocks(corpus, tmp_path / "out", 4, said.append)
+    assert said == ["4 rows read", "8 rows read", "11 rows read"]
+
+
 def test_shards_hold_what_explain_returns(corpus: CorpusFiles, model: str, tmp_path: Path) -> None:
     manifest = explain(corpus, tmp_path / "out", model)
     rows = read_all(tmp_path / "out")

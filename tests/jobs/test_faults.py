@@ -4,18 +4,20 @@ import errno
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
+from pyarrow import parquet
 from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
 from whichtoken.atomic_write import open_whole, writing
-from whichtoken.errors import BadArtifact, UsageError
-from whichtoken.jobs import _corpus, shards
+from whichtoken.data.examples import TextExample
+from whichtoken.errors import BadArtifact, ShardFailed, UsageError
+from whichtoken.jobs import _corpus, explaining, shards
 from whichtoken.jobs.shards import read_info
 from whichtoken.jobs.work import Engine, OnReceipt, Range, Work, Worker
 
@@ -86,6 +88,49 @@ def test_blocks_that_were_changed_are_not_explained(
 
     monkeypatch.setattr(_corpus, "run_parts", change_first)
     with pytest.raises(BadArtifact, match="does not hold the rows that were written there"):
+        explain(data, tmp_path / "out", model)
+
+
+def fail_for(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[str], bool], error: Exception) -> None:
+    """Let the model's code raise an error that names no row, if a batch has a bad text."""
+    explain_each = explaining.explain_each
+
+    def explain(subject: wt.Subject, examples: list[TextExample], *args: Any, **options: Any) -> Any:
+        if any(is_bad(example.texts[0]) for example in examples):
+            raise error
+        return explain_each(subject, examples, *args, **options)
+
+    monkeypatch.setattr(explaining, "explain_each", explain)
+
+
+def test_rows_for_which_the_model_fails_are_found_and_listed(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = CORPUS[1]
+    expected = [number for number, text in enumerate(CORPUS * 2) if text == bad]
+    fail_for(monkeypatch, lambda text: text == bad, RuntimeError("sizes 3 and 4 differ"))
+    manifest = explain(data, tmp_path / "out", model)
+    failures = parquet.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
+    assert [failed["row"] for failed in failures] == expected
+    assert {failed["reason"] for failed in failures} == {"the model fails: sizes 3 and 4 differ"}
+    assert (manifest.n_failed, manifest.n_explained) == (len(expected), 12 - len(expected))
+
+
+def test_a_model_that_fails_for_every_row_ends_the_job(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_for(monkeypatch, lambda text: True, RuntimeError("no such operator"))
+    with pytest.raises(ShardFailed, match="the model fails for every row: no such operator"):
+        explain(data, tmp_path / "out", model)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError("no memory")])
+def test_errors_of_the_machine_are_not_blamed_on_rows(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    fail_for(monkeypatch, lambda text: text == CORPUS[1], error)
+    with pytest.raises(ShardFailed, match="cannot be done"):
         explain(data, tmp_path / "out", model)
 
 

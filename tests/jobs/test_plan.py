@@ -21,6 +21,7 @@ def test_formulas() -> None:
     assert slow.straggler_hours * 3600 == pytest.approx(25 / 0.75 - 25)
     assert slow.tail_hours * 3600 == pytest.approx(2)
     assert replace(CALM, rows_read_per_second=100).reading_hours * 3600 == pytest.approx(10)
+    assert replace(CALM, tokens_checked_per_second=100).resuming_hours * 3600 == pytest.approx(200)
     assert [format_bytes(n) for n in (1500, 2.5e6, 3e9, 4e12)] == ["1.5 kB", "2.50 MB", "3.00 GB", "4.00 TB"]
 
 

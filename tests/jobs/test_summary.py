@@ -201,7 +201,7 @@ def test_drift_counts_the_texts_of_words_that_are_rare_in_one_corpus(tmp_path: P
 
 def test_what_cannot_be_summarised_is_refused(tmp_path: Path) -> None:
     job = make_job(tmp_path / "a", REVIEWS, ("attcat", "gae"))
-    with pytest.raises(UsageError, match="has results of attcat, gae; choose one with --method attcat"):
+    with pytest.raises(UsageError, match="has results of attcat, gae; choose one: corpus summary --method attcat, "):
         summarise_corpus(job)
     with pytest.raises(UnknownName, match=r"unknown method of .* 'gea'; did you mean 'gae'\?"):
         summarise_corpus(job, "gea")

@@ -95,6 +95,8 @@ def test_a_new_token_is_printed_once(folder: Path, started: list[Any], capsys: p
         (["--references", "no/such/folder"], "no/such/folder"),
         (["--benchmark", "no/such/folder"], "there is no finished benchmark"),
         (["--data", "no/such/file"], "--data holds the texts of --benchmark"),
+        (["--corpus-method", "gae"], "--corpus-method chooses a method of --corpus, which is missing"),
+        (["--corpus", "no/such/folder"], "there is no finished corpus job in no/such/folder"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(

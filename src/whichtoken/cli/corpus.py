@@ -251,6 +251,10 @@ def corpus_plan(
         float,
         typer.Option("--rows-read-per-second", help="Speed at which the driver reads rows, before the workers start."),
     ] = 10_000.0,
+    tokens_checked_per_second: Annotated[
+        float,
+        typer.Option("--tokens-checked-per-second", help="Speed at which a resumed job checks finished shards."),
+    ] = 3e6,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Number of simulated runs.")] = 5,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the first run.")] = 0,
 ) -> None:
@@ -270,6 +274,7 @@ def corpus_plan(
         straggler_slowness,
         part_spread,
         rows_read_per_second,
+        tokens_checked_per_second,
     )
     print_list(table_view(("quantity", "formula", "value"), plan.formulas()))
     simulated = [simulate(plan, seed + number) for number in range(runs)]

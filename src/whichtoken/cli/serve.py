@@ -33,6 +33,9 @@ def serve(
     corpus: Annotated[
         Path | None, typer.Option("--corpus", help="Folder written by corpus explain; its summary is at /corpus.")
     ] = None,
+    corpus_method: Annotated[
+        str | None, typer.Option("--corpus-method", help="With --corpus: method to summarise, if the job has several.")
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8080,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; any other than this computer's own needs a token.")
@@ -65,6 +68,8 @@ def serve(
     limits = make_settings(Limits, "the limits", {}, None, parse_settings(limit or []))
     if data is not None and benchmark is None:
         raise UsageError("--data holds the texts of --benchmark, which is missing; add --benchmark FOLDER")
+    if corpus_method is not None and corpus is None:
+        raise UsageError("--corpus-method chooses a method of --corpus, which is missing; add --corpus FOLDER")
     access = Access(host, port, choose_token(token), tuple(allow_host or ()))
     with open_port(access) as port_of_ours:  # before any long work
         opening = Opening(trust, device, dtype, None, batch_size)
@@ -75,7 +80,7 @@ def serve(
         from whichtoken.web.serving import serve as listen
 
         stored = None if benchmark is None else StoredBenchmark.open(benchmark, data)
-        page = None if corpus is None else _corpus_page(corpus)
+        page = None if corpus is None else _corpus_page(corpus, corpus_method)
         given = attach_libraries(subjects, references or [], heads or [])
         service = make_service(given, limits, stored, page)
         listen(service, access, port_of_ours, lambda: say(f"open {access.address} (Ctrl-C ends it)"))
@@ -88,8 +93,8 @@ def _model_name(name: str | None) -> str | None:
     return None if name == DEFAULT_NAME and not Path(name).exists() else name
 
 
-def _corpus_page(folder: Path) -> str:
+def _corpus_page(folder: Path, method: str | None) -> str:
     from whichtoken.jobs.summary import summarise_corpus
     from whichtoken.render.corpus import corpus_page
 
-    return corpus_page(summarise_corpus(folder))
+    return corpus_page(summarise_corpus(folder, method))

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from whichtoken.jobs.files import (
     read_index,
     write_blocks,
 )
-from whichtoken.jobs.local import count_cpus
+from whichtoken.jobs.local import plan_workers
 from whichtoken.jobs.manifest import CorpusManifest, write_manifest
 from whichtoken.jobs.parts import Claim, hash_content, lock_folder
 from whichtoken.jobs.progress import JobProgress
@@ -94,14 +94,13 @@ def explain_corpus(
     corpus = CorpusFiles.of(files, where)
     prepared = _prepare(corpus, where, choice, methods, how, engine)
     with lock_folder(_make_folder(where)):
-        planned = _stage(prepared, corpus, how)
+        planned = _stage(prepared, corpus, how, engine.say)
         missing = _find_missing(planned)
-        n_workers = engine.workers or count_cpus()
         kept = list(planned.infos.values())
         progress = JobProgress(
             planned.index.n_rows,
             sum(info.last - info.first + 1 for info in kept),
-            min(n_workers, max(len(missing), 1)),
+            plan_workers(engine, len(missing)),
             how.max_failures,
             engine.show,
             failed=sum(len(info.failures) for info in kept),
@@ -182,13 +181,13 @@ def _make_folder(folder: Path) -> Path:
     return folder
 
 
-def _stage(prepared: _Planned, corpus: CorpusFiles, how: ExplainOptions) -> _Planned:
+def _stage(prepared: _Planned, corpus: CorpusFiles, how: ExplainOptions, say: Callable[[str], None]) -> _Planned:
     """Read the rows into blocks, unless an earlier run did, and claim the folder."""
     folder = prepared.folder
     index = read_index(folder, make_stamp(corpus, how.rows_per_part))
     blocks, shards = block_files(folder), shard_files(folder)
     if index is None or not all(blocks.path(*r).is_file() or shards.path(*r).is_file() for r in index.ranges):
-        index = write_blocks(corpus, folder, how.rows_per_part)
+        index = write_blocks(corpus, folder, how.rows_per_part, say)
     claim = replace(prepared.claim, spec={**prepared.claim.spec, "rows": index.digest})
     try:
         claim.take(folder)

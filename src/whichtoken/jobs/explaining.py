@@ -1,7 +1,7 @@
 """Explain one part of a corpus: a pure function of its block of rows, written as one shard."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,14 +10,20 @@ from typing import Any
 import torch
 
 from whichtoken._explain import explain_each
+from whichtoken.boundary import describe_failure
 from whichtoken.core.trace import Method
 from whichtoken.data.sources import BadRow
-from whichtoken.errors import LibraryMismatch, WhichTokenError
+from whichtoken.errors import LibraryMismatch, ShardFailed, WhichTokenError
 from whichtoken.jobs.files import BlockRow, block_files, parse_block, read_block_table
 from whichtoken.jobs.shards import FailedRow, ShardStamp, describe_result, make_table, shard_files, write_shard
 from whichtoken.jobs.work import DoPart, Engine, Range, Receipt
 from whichtoken.models import LongTexts, Subject, load
 from whichtoken.records import Attribution, Reading
+
+AT_ONCE = 256  # rows whose results are Python objects at a time
+# Errors that are not about a row: of this library, which names bad rows itself, of the disk, of the memory, of the
+# installation, and of a device that may be unusable from then on.
+NOT_OF_ROWS = (WhichTokenError, OSError, MemoryError, ImportError, torch.OutOfMemoryError, torch.AcceleratorError)
 
 
 @dataclass(frozen=True)
@@ -99,27 +105,38 @@ class ExplainWork:
         """Explain the rows of a block and write their shard."""
         path = shard_files(Path(self.folder)).path(*part)
         block = parse_block(table, self.hashes[part], block_files(Path(self.folder)).path(*part))
-        failures = [fail(row, row.problem) for row in block if row.problem is not None]
+        reasons = {row.row: row.problem for row in block if row.problem is not None}
         by_row = {row.row: row for row in block}
-
-        def skip(example: Any, error: WhichTokenError) -> None:
-            failures.append(fail(by_row[example.row], BadRow(example.row, example.where, error).reason))
-
         usable = [row for row in block if row.problem is None]
         # By length, so that batches have little padding.
         usable.sort(key=lambda row: (sum(map(len, row.texts)), row.row))
-        results = explain_each(
-            subject,
-            [row.example(self.label_is_given) for row in usable],
-            list(self.methods.values()),
-            self.target,
-            self.long,
-            on_bad_input=skip,
-        )
+        results = self._explain(subject, usable, reasons)
         tokens: dict[int, int] = {}
         table = make_table(self._describe(by_row, results, tokens), self.stamp.keep)
+        failures = [fail(by_row[row], reason) for row, reason in reasons.items()]
         info = write_shard(path, table, failures, self.stamp, sum(tokens.values()))
         return Receipt(*part, info.n_results, len(info.failures), info.n_tokens)
+
+    def _explain(
+        self, subject: Subject, rows: Sequence[BlockRow], reasons: dict[int, str]
+    ) -> Iterator[dict[str, Attribution]]:
+        """Yield the results of the rows; `reasons` gets why others have none."""
+
+        def skip(example: Any, error: WhichTokenError) -> None:
+            reasons[example.row] = BadRow(example.row, example.where, error).reason
+
+        def explain(some: Sequence[BlockRow]) -> list[dict[str, Attribution]]:
+            examples = [row.example(self.label_is_given) for row in some]
+            methods = list(self.methods.values())
+            return list(explain_each(subject, examples, methods, self.target, self.long, on_bad_input=skip))
+
+        unknown: dict[int, Exception] = {}
+        for first in range(0, len(rows), AT_ONCE):
+            yield from isolate_failures(explain, rows[first : first + AT_ONCE], unknown)
+        if len(unknown) == len(rows) > 1:
+            error = unknown[rows[0].row]
+            raise ShardFailed(f"the model fails for every row: {describe_failure(error)}") from error
+        reasons.update((row, f"the model fails: {describe_failure(error)}") for row, error in unknown.items())
 
     def _describe(
         self, by_row: Mapping[int, BlockRow], results: Iterable[Mapping[str, Attribution]], tokens: dict[int, int]
@@ -137,5 +154,28 @@ class ExplainWork:
             counts[known.row] += 1
 
 
-def fail(row: BlockRow, reason: str | None) -> FailedRow:
-    return FailedRow(row.row, row.file, row.line, row.id, reason or "")
+def isolate_failures(
+    explain: Callable[[Sequence[BlockRow]], list[dict[str, Attribution]]],
+    rows: Sequence[BlockRow],
+    unknown: dict[int, Exception],
+) -> Iterator[dict[str, Attribution]]:
+    """Yield the results of the rows. If the model raises an error that names no row, its rows are found by halving,
+    and `unknown` gets their errors.
+    """
+    try:
+        results = explain(rows)
+    except NOT_OF_ROWS:
+        raise
+    except Exception as error:  # of any kind: the model's code is not ours
+        if len(rows) == 1:
+            unknown[rows[0].row] = error
+            return
+        middle = len(rows) // 2
+        yield from isolate_failures(explain, rows[:middle], unknown)
+        yield from isolate_failures(explain, rows[middle:], unknown)
+    else:
+        yield from results
+
+
+def fail(row: BlockRow, reason: str) -> FailedRow:
+    return FailedRow(row.row, row.file, row.line, row.id, reason)

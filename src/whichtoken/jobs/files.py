@@ -6,12 +6,13 @@ so that a part is a function of its block alone, whatever the engine and whateve
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from glob import glob, has_magic
 from itertools import islice
 from math import isfinite, isnan
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from whichtoken.atomic_write import open_whole, write_whole
@@ -26,6 +27,7 @@ from whichtoken.jobs.parts import PartFiles, hash_content
 BLOCKS, INDEX = ".blocks", "index.json"  # hidden: an unfinished job's own files
 SCHEMA = 1
 FIX = "delete the folder of blocks and run again"
+SAY_EVERY = 30.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,13 @@ def read_index(folder: Path, stamp: dict[str, Any]) -> BlockIndex | None:
     return index if index.stamp == stamp else None
 
 
-def write_blocks(files: CorpusFiles, folder: Path, rows_per_part: int) -> BlockIndex:
-    """Read every row once, check it, and write blocks; the index comes last. BadInput if no row can be used."""
+def write_blocks(
+    files: CorpusFiles, folder: Path, rows_per_part: int, say: Callable[[str], None] = lambda line: None
+) -> BlockIndex:
+    """Read every row once, check it, and write blocks; the index comes last. BadInput if no row can be used.
+
+    `say` is told every half minute how many rows were read.
+    """
     check_parquet()
     stamp, into = make_stamp(files, rows_per_part), block_files(folder)
     try:
@@ -150,6 +157,7 @@ def write_blocks(files: CorpusFiles, folder: Path, rows_per_part: int) -> BlockI
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from error
     rows, ranges, hashes, n_unusable, first_problem = read_corpus(files), [], [], 0, ""
+    said = monotonic()
     while block := list(islice(rows, rows_per_part)):
         first, last = block[0].row, block[-1].row
         problems = [f"{row.file}, row {row.line}: {row.problem}" for row in block if row.problem is not None]
@@ -157,6 +165,9 @@ def write_blocks(files: CorpusFiles, folder: Path, rows_per_part: int) -> BlockI
         _write_block(block, into.path(first, last))
         ranges.append((first, last))
         hashes.append(_hash_block(block))
+        if monotonic() - said >= SAY_EVERY:
+            said = monotonic()
+            say(f"{last + 1:,} rows read")
     n_rows = ranges[-1][1] + 1 if ranges else 0
     if n_unusable == n_rows:
         why = (

@@ -26,6 +26,13 @@ def count_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def plan_workers(engine: Engine, n_parts: int) -> int | None:
+    """Return the number of workers that a job will have; None if only the cluster knows."""
+    if engine.name == "ray" and engine.workers is None:
+        return None
+    return min(engine.workers or count_cpus(), max(n_parts, 1))
+
+
 def run_locally(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: OnReceipt) -> None:
     """Do the parts on worker processes. If one is killed, the pool is started again with the parts that are left."""
     workers = min(engine.workers or count_cpus(), len(parts))

@@ -24,7 +24,7 @@ from whichtoken.data.sources import BadRow, DataFile
 from whichtoken.errors import BadArtifact
 from whichtoken.jobs.explaining import ModelChoice
 from whichtoken.jobs.files import CorpusFiles
-from whichtoken.jobs.local import count_cpus
+from whichtoken.jobs.local import plan_workers
 from whichtoken.jobs.parts import lock_folder
 from whichtoken.jobs.progress import JobProgress
 from whichtoken.jobs.work import DoPart, Engine, Range, Receipt, run_parts
@@ -99,8 +99,7 @@ def bench_corpus(
         saved = {_range(group): read_saved(bench, group, folder) for group in groups}
         missing = [part for part, kept in saved.items() if kept is None or kept.last < part[1]]
         kept_rows = len(sample.items) - sum(last - first + 1 for first, last in missing)
-        workers = min(engine.workers or count_cpus(), max(len(missing), 1))
-        progress = JobProgress(len(sample.items), kept_rows, workers, show=engine.show)
+        progress = JobProgress(len(sample.items), kept_rows, plan_workers(engine, len(missing)), show=engine.show)
         work = BenchWork(
             choice.for_workers(engine),
             subject.fingerprint(),

@@ -31,6 +31,7 @@ class ClusterPlan:
     straggler_slowness: float = 3.0  # how much longer a straggler takes
     part_spread: float = 0.2  # standard deviation of the logarithm of a part's duration
     rows_read_per_second: float = 10_000.0  # by the driver, into blocks, before the workers start
+    tokens_checked_per_second: float = 3e6  # by the driver, in shards that an interrupted job finished
 
     def __post_init__(self) -> None:
         for of in fields(self):
@@ -92,6 +93,11 @@ class ClusterPlan:
         return self.texts / self.rows_read_per_second / 3600
 
     @property
+    def resuming_hours(self) -> float:
+        """Hours until a job that was interrupted near its end goes on: the driver checks the hash of each shard."""
+        return self.tokens * self.methods / self.tokens_checked_per_second / 3600
+
+    @property
     def expected_hours(self) -> float:
         lost = self.lost_hours + self.straggler_hours + self.tail_hours
         return self.reading_hours + self.load_seconds / 3600 + self.ideal_hours + lost
@@ -110,6 +116,7 @@ class ClusterPlan:
             ("lost to stragglers", "ideal x (1 / mean speed - 1)", f"{self.straggler_hours:,.3f} h"),
             ("tail", "part x slowness of a straggler", f"{self.tail_hours:,.3f} h"),
             ("reading", "texts / rows read per second", f"{self.reading_hours:,.2f} h"),
+            ("resuming, at most", "tokens x methods / tokens checked per second", f"{self.resuming_hours:,.2f} h"),
             ("expected", "reading + load + ideal + lost + tail", f"{self.expected_hours:,.2f} h"),
         ]
 

@@ -14,7 +14,7 @@ class JobProgress:
 
     n_rows: int
     kept: int = 0
-    workers: int = 1
+    workers: int | None = 1  # None: as many as the cluster has room for
     max_failures: int | None = None
     show: Callable[["JobProgress"], None] = lambda progress: None  # called after every part
     done: int = 0
@@ -56,7 +56,7 @@ class JobProgress:
             f"{finished:,} of {self.n_rows:,} rows",
             f"{self.rate:,.1f} rows/s" if self.done else "",
             f"{format_time(left)} left" if self.done and finished < self.n_rows else "",
-            f"{self.workers} worker{'s' * (self.workers != 1)}",
+            "" if self.workers is None else f"{self.workers} worker{'s' * (self.workers != 1)}",
             f"{self.failed:,} failed",
         ]
         return ", ".join(part for part in parts if part)

@@ -34,6 +34,8 @@ def run_on_ray(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: O
         raise UsageError("the engine ray needs Ray: pip install 'whichtoken[ray]'; or use the engine local")
     with _connect(engine) as ray:
         workers = min(_count_workers(engine, ray.cluster_resources()), len(parts))
+        if engine.workers is None:
+            engine.say(f"Ray has room for {workers} worker{'s' * (workers != 1)}")
         finished = _Finished()
         with _watch(engine, finished, ray):
             try:

@@ -107,7 +107,8 @@ def choose_method(manifest: CorpusManifest, method: str | None, folder: Path) ->
     """Return the method to summarise: the one of the job, or the one that was named."""
     names = list(manifest.spec.get("methods", {}))
     if method is None and len(names) > 1:
-        raise UsageError(f"{folder} has results of {', '.join(names)}; choose one with --method {names[0]}")
+        choose = f"corpus summary --method {names[0]}, or serve --corpus-method {names[0]}"
+        raise UsageError(f"{folder} has results of {', '.join(names)}; choose one: {choose}")
     if method is not None and method not in names:
         raise UnknownName(f"method of {folder}", method, names)
     return method or names[0]
