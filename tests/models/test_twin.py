@@ -1,5 +1,6 @@
 """The twin: what runs is a copy that shares the weights, and the user's model is never touched."""
 
+import copy
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -11,6 +12,7 @@ from tests.tiny import CORPUS, KINDS, MAIN_KINDS, image_model_of, images, model_
 import whichtoken as wt
 from whichtoken.core.registry import method_names
 from whichtoken.errors import UnsupportedModel
+from whichtoken.models.twin import make_twin
 
 SENTENCES = ["It is very slow.", "The actors were wonderful."]
 
@@ -265,3 +267,42 @@ def test_a_model_that_cannot_be_copied_is_refused_in_one_line(monkeypatch: pytes
         wt.explain(subject, SENTENCES)
     assert "\n" not in str(caught.value)
     assert subject.model.config.to_dict() == config
+
+
+class Part(torch.nn.Module):
+    """Holds a list that other parts hold, too, and its own parent."""
+
+    def __init__(self, shared: list[int]) -> None:
+        super().__init__()
+        self.shared, self.table, self.size = shared, {"of": shared}, 3
+        self.parent: list[Any] = []  # not registered as a module
+
+
+class OwnCopy(Part):
+    """Says itself how it is copied."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "OwnCopy":
+        made = OwnCopy(copy.deepcopy(self.shared, memo))
+        made.size = 4
+        return made
+
+
+class OwnState(Part):
+    """Leaves out what is not to be copied."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "size": 5}
+
+
+def test_parts_are_copied_as_deepcopy_would() -> None:
+    shared = [1, 2]
+    model = torch.nn.Sequential(Part(shared), Part(shared), OwnCopy(shared), OwnState(shared))
+    model[0].parent.append(model)
+    for twin in (make_twin(model), copy.deepcopy(model)):
+        assert [type(part) for part in twin] == [Part, Part, OwnCopy, OwnState]
+        assert [part.size for part in twin] == [3, 3, 4, 5]
+        assert all(part.shared is twin[0].shared for part in twin)
+        assert twin[1].table["of"] is twin[0].shared is not shared
+        assert twin[0].table is not twin[1].table
+        assert twin[0].parent[0] is twin
+    assert model[0].parent[0] is model
