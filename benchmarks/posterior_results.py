@@ -44,9 +44,8 @@ PREPARE = {  # the commands that make the model and the references of a run
 }
 REPORTS = {"posterior_calibration": "Can the intervals be trusted?", "posterior_overhead": "What does the search cost?"}
 REMARKS = {  # what a reader must know about a run
-    "sst2": "The first 688 sentences of a random order, because time ran out. That questions remove up to 90 % of the "
-    "words was chosen on training sentences, but after results with 60 % had been seen on up to 240 of these.",
-    "roberta": "Measured when the questions of `posterior` removed up to 60 % of the words; now it is 90 %.",
+    "sst2": "That questions remove up to 90 % of the words was chosen on training sentences, but after results with 60 % "
+    "had been seen on up to 240 of these.",
 }
 COLUMNS = {
     "deleted, highest first ↑": ("delete", "morf"),

@@ -70,7 +70,7 @@ export function drawCurves(place) {
         { class: "quiet" },
         session.noCurves ||
           (session.progress
-            ? "The curves follow the explanations."
+            ? "The curves appear after the explanations."
             : "There are no curves yet; explain an input first."),
       ),
     );
@@ -82,7 +82,7 @@ export function drawCurves(place) {
     h(
       "p",
       { class: "quiet intro" },
-      `How the ${isValue() ? "value" : "probability"} changes while ${model().parts} go. A faithful order makes it fall fast when the strongest go first (MoRF), and stay high when the weakest go first (LeRF).`,
+      `How the ${isValue() ? "value" : "probability"} changes as ${model().parts} are removed. A faithful order makes it fall fast when the strongest go first (MoRF), and stay high when the weakest go first (LeRF).`,
     ),
     h(
       "div",

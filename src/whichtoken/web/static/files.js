@@ -51,7 +51,7 @@ export function drawExport(place) {
           { class: "quiet" },
           isLinkable(state)
             ? "The address of this page opens the same view, on this server."
-            : "This input is too long for a link, or an image. Save a file instead.",
+            : "This input is an image, or too long for a link. Save a file instead.",
         ),
         h(
           "button",

@@ -14,7 +14,7 @@ export function drawReferences(place) {
         "p",
         { class: "quiet" },
         session.progress
-          ? "The references follow the explanation."
+          ? "The references appear after the explanation."
           : "Only Contrast-CAT compares the input with references. Add contrast-cat to see the ones it used.",
       ),
     );
