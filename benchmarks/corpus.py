@@ -3,8 +3,8 @@
     python benchmarks/corpus.py --data 'texts/*.tsv' --rows 2000 --engines local:1,local:2,ray:1,ray:2
 
 Each engine explains the same rows into a folder of its own, and all folders must end with the same shards. Rates are
-counted from the first finished part to the last, so that loading the model does not count. CPU seconds are those of
-all processes of the job in the same time; they depend less on what else runs on the machine.
+counted from the first part of the last worker to the last part, so that loading the model does not count. CPU seconds
+are those of all processes of the job in the same time; they depend less on what else runs on the machine.
 """
 
 import argparse

@@ -44,8 +44,8 @@ PREPARE = {  # the commands that make the model and the references of a run
 }
 REPORTS = {"posterior_calibration": "Can the intervals be trusted?", "posterior_overhead": "What does the search cost?"}
 REMARKS = {  # what a reader must know about a run
-    "sst2": "That questions remove up to 90 % of the words was chosen on training sentences, but after results with 60 % "
-    "had been seen on up to 240 of these.",
+    "sst2": "That questions remove up to 90 % of the words was chosen on training sentences, but after results with "
+    "60 % had been seen on up to 240 of these.",
 }
 COLUMNS = {
     "deleted, highest first ↑": ("delete", "morf"),

@@ -40,8 +40,11 @@ def save_text(text: str, path: str | Path | None) -> str:
 
 
 @contextmanager
-def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `path` when the block ends without an error."""
+def open_whole(path: str | Path, *, tidy: bool = True) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces `path` when the block ends without an error.
+
+    `tidy`: first remove what killed processes left in the folder, which takes the longer the more files there are.
+    """
     where = Path(path).expanduser()
     check_writable(where)
     with writing(where):
@@ -50,7 +53,8 @@ def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
                 yield file
             return
         real = where.resolve()  # so that a symbolic link is kept
-        clear_abandoned(real.parent)
+        if tidy:
+            clear_abandoned(real.parent)
         part, descriptor = _make_locked(real, NEW, folder=False)
         try:
             with os.fdopen(descriptor, "wb") as beside:

@@ -31,9 +31,18 @@ def test_worker_processes_do_every_part_once_even_if_one_is_killed(tmp_path: Pat
 
 
 def test_a_part_that_kills_every_worker_ends_the_job(tmp_path: Path) -> None:
-    with pytest.raises(ShardFailed, match="died 2 times in a row without finishing a part"):
+    with pytest.raises(ShardFailed, match=r"died 2 times in a row without finishing .* __name__"):
         run_parts(Engine(workers=1, retries=1), SmallWork(str(tmp_path), 0, 9), PARTS[:1], lambda _: None)
     assert contents(tmp_path) == {}
+
+
+def test_a_part_that_kills_every_worker_comes_last(tmp_path: Path) -> None:
+    """At the front, it would end every pool after the few parts that other workers finish meanwhile."""
+    parts = [(3 * i, 3 * i + 2) for i in range(8)]
+    with pytest.raises(ShardFailed, match="died 2 times in a row without finishing a part"):
+        run_parts(Engine(workers=1, retries=1), SmallWork(str(tmp_path), 3, 9), parts, lambda _: None)
+    assert len(contents(tmp_path)) == 7
+    assert len(list(tmp_path.glob("death-*"))) <= 5
 
 
 def test_an_error_of_a_part_is_the_error_of_the_job(tmp_path: Path) -> None:

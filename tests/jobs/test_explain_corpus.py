@@ -439,6 +439,11 @@ def test_the_command(corpus: CorpusFiles, model: str, tmp_path: Path, capsys: py
         said = capsys.readouterr().err
         assert said.startswith("whichtoken: 11 of 11 rows explained, 0 failed; ")
         assert f"22 results in 3 shards, written to {tmp_path / 'out'} in " in said
+    without = [word for word in call if word not in ("--method", METHODS)]
+    with pytest.raises(SystemExit) as ending:
+        main([*without, "-o", "steps=3"])
+    assert ending.value.code == 2
+    assert "-o steps=3 changes a method; name it with --method" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ending:
         main([*call, "--no-text", "--rows-per-part", "4"])
     assert ending.value.code == 2

@@ -17,7 +17,7 @@ import whichtoken as wt
 from whichtoken.atomic_write import open_whole, writing
 from whichtoken.data.examples import TextExample
 from whichtoken.errors import BadArtifact, ShardFailed, UsageError
-from whichtoken.jobs import _corpus, explaining, shards
+from whichtoken.jobs import _corpus, explaining, files, shards
 from whichtoken.jobs.shards import read_info
 from whichtoken.jobs.work import Engine, OnReceipt, Range, Work, Worker
 
@@ -47,8 +47,8 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_corpus, "run_parts", run_here)
 
 
-def explain(data: str, out: Path, model: str) -> wt.jobs.CorpusManifest:
-    return wt.jobs.explain_corpus(data, out, model, "attcat", wt.jobs.ExplainOptions(rows_per_part=4))
+def explain(data: str, out: Path, model: str, rows_per_part: int = 4) -> wt.jobs.CorpusManifest:
+    return wt.jobs.explain_corpus(data, out, model, "attcat", wt.jobs.ExplainOptions(rows_per_part=rows_per_part))
 
 
 def test_a_full_disk_ends_the_job_and_keeps_what_is_finished(
@@ -57,8 +57,8 @@ def test_a_full_disk_ends_the_job_and_keeps_what_is_finished(
     out = tmp_path / "out"
 
     @contextmanager
-    def fill_up(path: Path) -> Iterator[IO[bytes]]:
-        with open_whole(path) as file:
+    def fill_up(path: Path, **options: bool) -> Iterator[IO[bytes]]:
+        with open_whole(path, **options) as file:
             if path.name == "000008-000011.parquet":
                 file.write(b"PAR1")
                 with writing(path):
@@ -121,17 +121,64 @@ def test_a_model_that_fails_for_every_row_ends_the_job(
 ) -> None:
     fail_for(monkeypatch, lambda text: True, RuntimeError("no such operator"))
     with pytest.raises(ShardFailed, match="the model fails for every row: no such operator"):
-        explain(data, tmp_path / "out", model)
+        explain(data, tmp_path / "out", model, rows_per_part=12)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError("no memory")])
+def test_a_small_part_of_rows_that_fail_does_not_end_the_job(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = (CORPUS * 2)[4:8]
+    fail_for(monkeypatch, lambda text: text in bad, RuntimeError("sizes 3 and 4 differ"))
+    assert explain(data, tmp_path / "out", model).n_failed >= 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Input/output error"),
+        MemoryError("no memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
 def test_errors_of_the_machine_are_not_blamed_on_rows(
     data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     fail_for(monkeypatch, lambda text: text == CORPUS[1], error)
     with pytest.raises(ShardFailed, match="cannot be done"):
         explain(data, tmp_path / "out", model)
+
+
+def test_a_mistaken_command_that_is_interrupted_does_not_harm_the_job(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of an unfinished job were overwritten with other rows; they are read again."""
+    out, other = tmp_path / "out", tmp_path / "other.txt"
+    other.write_text("\n".join(reversed(CORPUS * 2)) + "\n")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_corpus, "run_parts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            explain(data, out, model)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_whole", stop)  # the index is written after the blocks
+        with pytest.raises(KeyboardInterrupt):
+            explain(str(other), out, model)
+    assert explain(data, out, model).n_explained == 12
+
+
+def test_writing_a_part_does_not_list_the_folder(
+    data: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many parts, it would take longer than the parts; what killed workers left is removed once, at the start."""
+    cleared: list[Path] = []
+    monkeypatch.setattr("whichtoken.atomic_write.clear_abandoned", cleared.append)
+    explain(data, tmp_path / "out", model)
+    assert not [folder for folder in cleared if folder.name == "shards"]
+    assert len([folder for folder in cleared if folder.name == ".blocks"]) == 1  # for the index
 
 
 @pytest.mark.slow

@@ -127,6 +127,10 @@ def test_words_that_decide_wrong_predictions(tmp_path: Path) -> None:
     assert (film.low, film.high) == wilson_interval(3, 5)
     assert film.examples == (20, 21)
     assert summary.error_rate == pytest.approx(3 / 25)
+    opposed: list[Result] = [("good", "bad", {"great": -0.5, "film": -1.0})] * 5  # no word supports the prediction
+    summary = summarise_corpus(make_job(tmp_path / "b", [*right, *wrong, *also, *opposed]), min_count=2)
+    assert [(w.word, w.n_wrong, w.n_texts) for w in summary.mistakes] == [("film", 3, 5)]
+    assert summary.error_rate == pytest.approx(8 / 30)
     assert wilson_interval(3, 5) == pytest.approx((0.2307, 0.8824), abs=1e-3)  # the textbook's numbers
 
 

@@ -306,3 +306,15 @@ def test_parts_are_copied_as_deepcopy_would() -> None:
         assert twin[0].table is not twin[1].table
         assert twin[0].parent[0] is twin
     assert model[0].parent[0] is model
+
+
+def test_the_twin_of_a_compiled_module_runs_itself() -> None:
+    """What `module.compile` leaves in a module calls that module, so a twin with it would run the user's model."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model[0].compile(backend="eager")
+    assert model[0]._compiled_call_impl is not None
+    called: list[object] = []
+    twin = make_twin(model)
+    twin[0].register_forward_hook(lambda module, *_: called.append(module))
+    twin(torch.ones(1, 2))
+    assert called == [twin[0]]

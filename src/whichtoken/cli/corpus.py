@@ -97,6 +97,13 @@ def make_engine(name: str, workers: int | None, gpus: float, address: str | None
     return Engine(name, workers, gpus, address, say=line.say, show=line)
 
 
+def build_named(names: str | None, settings: list[str] | None) -> list[Any] | None:
+    """Return the methods; None for the default, which depends on the model and takes no settings."""
+    if names is None and settings:
+        raise UsageError(f"-o {settings[0]} changes a method; name it with --method")
+    return None if names is None else build_methods(names, settings or [])
+
+
 @corpus_app.command(
     "explain",
     epilog=f"If interrupted, run the same command again to resume. {DEBUG}",
@@ -154,7 +161,7 @@ def corpus_explain(
     line = ProgressLine()
     chosen = make_engine(engine, workers, gpus_per_worker, ray_address, line)
     named = single_value("--method", methods)
-    built = None if named is None else build_methods(named, settings or [])
+    built = build_named(named, settings)
     from whichtoken.jobs._corpus import ExplainOptions, explain_corpus
     from whichtoken.jobs.explaining import ModelChoice
     from whichtoken.jobs.files import CorpusFiles

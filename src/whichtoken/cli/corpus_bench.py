@@ -14,9 +14,9 @@ from whichtoken.cli.corpus import (
     ProgressLine,
     RayAddress,
     Workers,
+    build_named,
     make_engine,
 )
-from whichtoken.cli.inputs import build_methods
 from whichtoken.cli.options import (
     METHODS,
     BatchSize,
@@ -80,7 +80,7 @@ def corpus_bench(
     line = ProgressLine()
     chosen = make_engine(engine, workers, gpus_per_worker, ray_address, line)
     named = single_value("--method", methods)
-    built: Any = None if named is None else build_methods(named, settings or [])
+    built: Any = build_named(named, settings)
     from whichtoken.bench._protocol import protocol as make_protocol
     from whichtoken.jobs.explaining import ModelChoice
     from whichtoken.jobs.files import CorpusFiles

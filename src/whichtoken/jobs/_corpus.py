@@ -15,6 +15,7 @@ from whichtoken._explain import AnyTarget, check_keyword, plan
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
 from whichtoken.errors import BadArtifact, BadInput, ShardFailed, UsageError
+from whichtoken.flat import check_parquet
 from whichtoken.jobs.explaining import ExplainWork, ModelChoice
 from whichtoken.jobs.files import (
     BlockIndex,
@@ -126,6 +127,7 @@ def _prepare(
 
     Nothing keeps the model, so that its memory is free while the workers run.
     """
+    check_parquet()
     make_stamp(corpus, how.rows_per_part)
     subject = choice.open_for_planning(engine)
     check_keyword(subject, "texts")
@@ -190,10 +192,11 @@ def _stage(prepared: _Planned, corpus: CorpusFiles, how: ExplainOptions, say: Ca
         index = write_blocks(corpus, folder, how.rows_per_part, say)
     claim = replace(prepared.claim, spec={**prepared.claim.spec, "rows": index.digest})
     try:
-        claim.take(folder)
+        claim.check(folder)
     except UsageError:  # the folder is that of other rows
         _clear_blocks(folder)
         raise
+    claim.take(folder)
     stamp = replace(prepared.work.stamp, spec=hash_content(json.loads(json.dumps(claim.spec))))
     hashes = dict(zip(index.ranges, index.hashes, strict=True))
     return replace(prepared, index=index, claim=claim, work=replace(prepared.work, stamp=stamp, hashes=hashes))

@@ -18,12 +18,15 @@ from whichtoken.jobs.files import BlockRow, block_files, parse_block, read_block
 from whichtoken.jobs.shards import FailedRow, ShardStamp, describe_result, make_table, shard_files, write_shard
 from whichtoken.jobs.work import DoPart, Engine, Range, Receipt
 from whichtoken.models import LongTexts, Subject, load
+from whichtoken.models.out_of_memory import is_out_of_memory
 from whichtoken.records import Attribution, Reading
 
 AT_ONCE = 256  # rows whose results are Python objects at a time
-# Errors that are not about a row: of this library, which names bad rows itself, of the disk, of the memory, of the
-# installation, and of a device that may be unusable from then on.
-NOT_OF_ROWS = (WhichTokenError, OSError, MemoryError, ImportError, torch.OutOfMemoryError, torch.AcceleratorError)
+FEW = 8  # if at least so many rows fail one by one, and no other row works, the model is to blame
+DEVICE_ERROR: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)  # torch 2.8 and later
+# Errors that are not about a row: of this library, which names bad rows itself, of the disk, of the installation, and
+# of a device that may be unusable from then on. Nor is a lack of memory.
+NOT_OF_ROWS = (WhichTokenError, OSError, ImportError, DEVICE_ERROR)
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,10 @@ class ExplainWork:
         unknown: dict[int, Exception] = {}
         for first in range(0, len(rows), AT_ONCE):
             yield from isolate_failures(explain, rows[first : first + AT_ONCE], unknown)
-        if len(unknown) == len(rows) > 1:
-            error = unknown[rows[0].row]
-            raise ShardFailed(f"the model fails for every row: {describe_failure(error)}") from error
+            tried = [row.row for row in rows[: first + AT_ONCE] if row.row not in reasons]
+            if len(tried) >= FEW and unknown.keys() >= set(tried):
+                error = unknown[tried[0]]
+                raise ShardFailed(f"the model fails for every row: {describe_failure(error)}") from error
         reasons.update((row, f"the model fails: {describe_failure(error)}") for row, error in unknown.items())
 
     def _describe(
@@ -167,6 +171,8 @@ def isolate_failures(
     except NOT_OF_ROWS:
         raise
     except Exception as error:  # of any kind: the model's code is not ours
+        if is_out_of_memory(error):
+            raise
         if len(rows) == 1:
             unknown[rows[0].row] = error
             return

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from whichtoken.atomic_write import open_whole, write_whole
+from whichtoken.atomic_write import clear_abandoned, open_whole, write_whole
 from whichtoken.boundary import while_reading
 from whichtoken.data.examples import Columns, TextExample, check_texts, read_rows
 from whichtoken.data.sources import KINDS, BadRow, DataFile, expand_path
@@ -154,6 +154,8 @@ def write_blocks(
     stamp, into = make_stamp(files, rows_per_part), block_files(folder)
     try:
         into.folder.mkdir(parents=True, exist_ok=True)
+        clear_abandoned(into.folder)
+        (into.folder / INDEX).unlink(missing_ok=True)  # of blocks that are overwritten
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from error
     rows, ranges, hashes, n_unusable, first_problem = read_corpus(files), [], [], 0, ""
@@ -237,7 +239,7 @@ def _write_block(rows: Sequence[BlockRow], path: Path) -> None:
     texts = pa.list_(pa.string())
     types = {"row": pa.int64(), "line": pa.int64(), "texts": texts}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in packed[0]])
-    with open_whole(path) as file:
+    with open_whole(path, tidy=False) as file:
         parquet.write_table(pa.Table.from_pylist(packed, schema), file, compression="zstd")
 
 

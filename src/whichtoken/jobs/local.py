@@ -44,9 +44,12 @@ def run_locally(engine: Engine, work: Work, parts: Sequence[Range], on_receipt: 
         except BrokenProcessPool as error:
             deaths = 1 if len(left) < before else deaths + 1
             if deaths > engine.retries:
+                never = len(left) == len(parts)
+                guard = " A script must start the job under `if __name__ == '__main__':`." if never else ""
                 raise ShardFailed(
                     f"worker processes died {deaths} times in a row without finishing a part; is there enough memory? "
-                    "Finished parts are kept: run the same command again, with fewer workers or a smaller batch size"
+                    "Finished parts are kept: run the same command again, with fewer workers or a smaller batch size."
+                    + guard
                 ) from error
             engine.say(f"a worker process died; {len(left):,} parts are left, started again")
 
@@ -57,8 +60,8 @@ def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnR
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, context, initializer=_open_work, initargs=(pickle.dumps(work),))
     waiting = iter(list(left))
+    running: dict[Future[Receipt], Range] = {}
     try:
-        running: dict[Future[Receipt], Range] = {}
         while True:
             for part in islice(waiting, AHEAD * workers - len(running)):
                 running[pool.submit(_do, *part)] = part
@@ -72,6 +75,8 @@ def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnR
     except BaseException:  # Ctrl-C, too: the parts that workers are at would delay the end, and are done again
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
+        for part in reversed(running.values()):  # last next time, the first of them at the end: it may be deadly
+            left[part] = left.pop(part, None)
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

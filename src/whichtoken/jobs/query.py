@@ -61,14 +61,14 @@ FROM {name}_results GROUP BY label ORDER BY count(*) DESC, label
 DECIDING = """
 WITH decided AS (
   SELECT predicted, correct, lower(words[list_position(scores, list_max(scores))]) AS word
-  FROM {name}_results WHERE correct IS NOT NULL AND label = predicted AND strongest > 0),
+  FROM {name}_results WHERE correct IS NOT NULL AND label = predicted AND list_max(scores) > 0),
 rate AS (SELECT avg((NOT correct)::INT) AS wrong FROM decided)
 SELECT predicted, word, count(*) FILTER (NOT correct) AS n_wrong, count(*) AS n_texts
 FROM decided, rate GROUP BY predicted, word, rate.wrong
 HAVING n_wrong >= 2 AND n_texts >= {least} AND n_wrong > n_texts * rate.wrong
 ORDER BY n_wrong - n_texts * rate.wrong DESC, word LIMIT {limit}
 """
-ERROR_RATE = "SELECT avg((NOT correct)::INT) FROM {name}_results WHERE correct IS NOT NULL AND label = predicted"
+ERROR_RATE = "SELECT avg((NOT correct)::INT) FROM {name}_results WHERE correct IS NOT NULL"
 EXAMPLES = """
 SELECT label, word, max_by(row, share * {sign}, {count}) FROM {name}_per_text
 WHERE (label, word) IN (SELECT label, word FROM wanted) GROUP BY label, word
@@ -76,7 +76,7 @@ WHERE (label, word) IN (SELECT label, word FROM wanted) GROUP BY label, word
 WRONG_EXAMPLES = """
 SELECT predicted, word, min(row, {count}) FROM (
   SELECT row, predicted, lower(words[list_position(scores, list_max(scores))]) AS word
-  FROM {name}_results WHERE NOT correct AND label = predicted AND strongest > 0)
+  FROM {name}_results WHERE NOT correct AND label = predicted AND list_max(scores) > 0)
 WHERE (predicted, word) IN (SELECT label, word FROM wanted) GROUP BY predicted, word
 """
 CHANGED_EFFECTS = """

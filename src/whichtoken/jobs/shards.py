@@ -182,7 +182,7 @@ def write_shard(path: Path, table: Any, failures: Sequence[FailedRow], stamp: Sh
     content = _hash_shard(table, listed)
     info = ShardInfo(SCHEMA, stamp.version, stamp.spec, first, last, table.num_rows, n_tokens, listed, content)
     described = table.replace_schema_metadata({KEY: json.dumps(asdict(info), ensure_ascii=False)})
-    with open_whole(path) as file:
+    with open_whole(path, tidy=False) as file:
         parquet.write_table(described, file, compression="zstd")
     return info
 

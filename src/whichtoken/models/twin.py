@@ -21,6 +21,7 @@ from whichtoken.errors import UnsupportedModel
 TENSORS = frozenset({"_parameters", "_buffers"})
 CALLED_IN_A_PASS = frozenset({"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"})
 HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # endings of names of a module's dictionaries of hooks
+COMPILED = "_compiled_call_impl"  # calls the module that was compiled, so it is not copied; `deepcopy` drops it, too
 IMMUTABLE = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device})
 
 _running: ContextVar[tuple[Any, ...]] = ContextVar("whichtoken_running_hooks", default=())
@@ -45,7 +46,7 @@ def make_twin(model: Any) -> Any:
         plain = [(memo.start(module), items) for module, items in modules if _is_plain(type(module))]
         try:
             for made, items in plain:
-                vars(made).update((name, memo.copy(value)) for name, value in items)
+                vars(made).update((name, memo.copy(value)) for name, value in items if name != COMPILED)
             return copy.deepcopy(model, memo.copies)
         except Exception as error:  # any exception, from a part that cannot be copied
             raise UnsupportedModel(
