@@ -14,6 +14,7 @@ from pyarrow import parquet
 from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
+from whichtoken._explain import explain_each
 from whichtoken.atomic_write import open_whole, writing
 from whichtoken.data.examples import TextExample
 from whichtoken.errors import BadArtifact, ShardFailed, UsageError
@@ -93,7 +94,6 @@ def test_blocks_that_were_changed_are_not_explained(
 
 def fail_for(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[str], bool], error: Exception) -> None:
     """Let the model's code raise an error that names no row, if a batch has a bad text."""
-    explain_each = explaining.explain_each
 
     def explain(subject: wt.Subject, examples: list[TextExample], *args: Any, **options: Any) -> Any:
         if any(is_bad(example.texts[0]) for example in examples):

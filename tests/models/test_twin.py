@@ -296,7 +296,7 @@ class OwnState(Part):
 
 def test_parts_are_copied_as_deepcopy_would() -> None:
     shared = [1, 2]
-    model = torch.nn.Sequential(Part(shared), Part(shared), OwnCopy(shared), OwnState(shared))
+    model: Any = torch.nn.Sequential(Part(shared), Part(shared), OwnCopy(shared), OwnState(shared))
     model[0].parent.append(model)
     for twin in (make_twin(model), copy.deepcopy(model)):
         assert [type(part) for part in twin] == [Part, Part, OwnCopy, OwnState]
@@ -310,7 +310,7 @@ def test_parts_are_copied_as_deepcopy_would() -> None:
 
 def test_the_twin_of_a_compiled_module_runs_itself() -> None:
     """What `module.compile` leaves in a module calls that module, so a twin with it would run the user's model."""
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model: Any = torch.nn.Sequential(torch.nn.Linear(2, 2))
     model[0].compile(backend="eager")
     assert model[0]._compiled_call_impl is not None
     called: list[object] = []

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -43,7 +42,8 @@ def make_twin(model: Any) -> Any:
         modules = [(module, memo.hold(vars(module))) for module in model.modules()]
         for _, items in modules:
             _share_tensors_and_hooks(memo, items)
-        plain = [(memo.start(module), items) for module, items in modules if _is_plain(type(module))]
+        kinds = {kind: _is_plain(kind) for kind in {type(module) for module, _ in modules}}
+        plain = [(memo.start(module), items) for module, items in modules if kinds[type(module)]]
         try:
             for made, items in plain:
                 vars(made).update((name, memo.copy(value)) for name, value in items if name != COMPILED)
@@ -70,7 +70,6 @@ def _share_tensors_and_hooks(memo: "_Memo", items: Sequence[tuple[str, Any]]) ->
             memo.copies[id(value)] = OrderedDict(hooks)
 
 
-@lru_cache(maxsize=1024)
 def _is_plain(kind: type) -> bool:
     """Return whether an object of this class is its dictionary, so that it is copied by copying that; `deepcopy` does
     the same for such objects, several times slower.
