@@ -218,5 +218,5 @@ def _draw(axis: plt.Axes, means: dict[str, float], evaluations: dict[str, float]
         if method not in lines and "units" not in method and method != "random":  # far below the others
             place = (evaluations[method], mean)
             axis.plot(*place, marker="x", color="0.4")
-            side, offset = ("right", (-5, -3)) if method in CROWDED else ("left", (4, -9))
+            side, offset = ("right", (-5, 4)) if method in CROWDED else ("left", (4, -9))
             axis.annotate(method, place, textcoords="offset points", xytext=offset, ha=side, fontsize=7, color="0.3")
