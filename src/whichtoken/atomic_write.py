@@ -43,7 +43,7 @@ def save_text(text: str, path: str | Path | None) -> str:
 def open_whole(path: str | Path, *, tidy: bool = True) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` when the block ends without an error.
 
-    `tidy`: first remove what killed processes left in the folder, which takes the longer the more files there are.
+    `tidy`: first remove what killed processes left in the folder; this takes longer the more files it holds.
     """
     where = Path(path).expanduser()
     check_writable(where)

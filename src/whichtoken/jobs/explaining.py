@@ -22,7 +22,7 @@ from whichtoken.models.out_of_memory import is_out_of_memory
 from whichtoken.records import Attribution, Reading
 
 AT_ONCE = 256  # rows whose results are Python objects at a time
-FEW = 8  # if at least so many rows fail one by one, and no other row works, the model is to blame
+FEW = 8  # if at least this many rows were tried and every one failed, the model is to blame, not the rows
 DEVICE_ERROR: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)  # torch 2.8 and later
 # Errors that are not about a row: of this library, which names bad rows itself, of the disk, of the installation, and
 # of a device that may be unusable from then on. Nor is a lack of memory.
