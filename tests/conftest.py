@@ -1,5 +1,6 @@
 """For all tests: shapes are checked at run time, the network is out of reach, and torch uses one thread."""
 
+import os
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,6 +11,9 @@ from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
     from whichtoken import Subject
+
+# Some virtual machines report AMX instructions that they cannot execute: products in bfloat16 end the process there.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 # Where tensors of many shapes meet. Modules at the boundary check what callers pass, with errors for people.
 install_import_hook(["whichtoken.methods", "whichtoken.models.capture"], "beartype.beartype")

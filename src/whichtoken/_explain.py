@@ -23,7 +23,7 @@ from whichtoken.models import (
     LongTexts,
     Subject,
     as_subject,
-    return_freed_memory,
+    return_memory_after_call,
 )
 from whichtoken.records import Attribution
 from whichtoken.results import Results
@@ -238,7 +238,7 @@ def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
                 bar.clear()  # so that it does not interfere with printed results
                 yield from results
             first += len(chunk)
-            return_freed_memory()
+            return_memory_after_call()
 
 
 def _explain_chunk(job: Job, bar: Any, chunk: Sequence[Any], first: int) -> list[dict[str, Attribution]]:

@@ -22,7 +22,7 @@ from whichtoken.errors import BadSetting, UsageError
 from whichtoken.metrics.ablations import Ablations, draw_kept
 from whichtoken.metrics.bounds import BUDGET, Bounds, find_bounds
 from whichtoken.metrics.chains import Sets
-from whichtoken.models import AnySubject, LogitCache, as_subject, bound_freed_memory, return_freed_memory
+from whichtoken.models import AnySubject, LogitCache, as_subject, bound_freed_memory, return_memory_after_call
 from whichtoken.records import Attribution, Curve, Order, Plan
 from whichtoken.results import Results, flatten
 from whichtoken.tasks import Opened, Task, Unit, task_for
@@ -78,7 +78,7 @@ def degrade(
                 curves.update(zip(places, made, strict=True))
                 bar.update()
             bound_freed_memory()
-    return_freed_memory()
+    return_memory_after_call()
     return [curves[i] for i in range(len(records))]
 
 

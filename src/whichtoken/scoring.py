@@ -35,6 +35,7 @@ from whichtoken.tasks.sources import OnBadInput
 
 TOKENS_PER_BATCH = 4096
 PAIRS_PER_BATCH = 2**25  # layers x heads x queries x keys of attention: 128 MB in float32, a few times that in a pass
+SMALL = 2**26  # bytes that are always taken to be free
 SLOW_AT_ONCE = 32  # inputs per chunk for expensive methods, so that results arrive, and can be saved, more often
 SLOW_TOKENS = 512  # per batch of such methods, so that every core has one; each evaluates many shortened texts
 
@@ -136,9 +137,11 @@ def check_memory(job: Job, pieces: Sequence[Piece]) -> None:
     if not texts:
         return
     longest, config = max(texts, key=lambda piece: len(piece.row)), job.subject.model.config
-    free, n = available_bytes(job.subject.device), len(longest.row)
-    for method in job.methods.values():
-        needed = estimate_bytes(job.subject, method.needs, n)
+    n = len(longest.row)
+    sizes = [(estimate_bytes(job.subject, method.needs, n), method) for method in job.methods.values()]
+    # Finding out what is free takes a millisecond, as long as a small pass.
+    free = available_bytes(job.subject.device) if max(size for size, _ in sizes) > SMALL else None
+    for needed, method in sizes:
         if free is not None and needed > free:
             heads = f"the attention of {config.num_hidden_layers} layers x {config.num_attention_heads} heads"
             raise UsageError(

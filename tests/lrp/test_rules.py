@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whichtoken.lrp import Gates, rules
+from whichtoken.lrp import Gates, gradient_rules, rules
 
 EPSILON = 1e-9
 
@@ -146,8 +146,8 @@ def test_multiply_gives_half_to_each_and_all_to_one() -> None:
     ("rule", "operation"),
     [
         (rules.divide_by_constant, torch.div),
-        (rules.gradient_by_constant, torch.div),
-        (rules.gate_constant, torch.mul),
+        (gradient_rules.gradient_by_constant, torch.div),
+        (gradient_rules.gate_constant, torch.mul),
     ],
 )
 def test_what_has_no_rule_for_two_activations_says_so(rule: rules.Rule, operation: Callable[..., Tensor]) -> None:
@@ -186,7 +186,7 @@ def test_identity(operation: Callable[..., Tensor]) -> None:
 
 def test_ratio_is_f_of_x_over_x() -> None:
     x, grad = leaf(random(3, 4)), random(3, 4, seed=1)
-    y = rules.ratio(functional.gelu, x)
+    y = gradient_rules.ratio(functional.gelu, x)
     assert same(y, functional.gelu(x))
     (found,) = back(y, grad, x)
     x = x.detach()
@@ -198,7 +198,7 @@ def test_ratio_is_f_of_x_over_x() -> None:
 
 def test_layer_norm_has_a_constant_deviation() -> None:
     x, weight, bias, grad = leaf(random(3, 4)), random(4, seed=1), random(4, seed=2), random(3, 4, seed=3)
-    y = rules.layer_norm(functional.layer_norm, x, (4,), weight, bias, 1e-5)
+    y = gradient_rules.layer_norm(functional.layer_norm, x, (4,), weight, bias, 1e-5)
     assert same(y, functional.layer_norm(x, (4,), weight, bias, 1e-5))
     (found,) = back(y, grad, x)
     x = x.detach()
@@ -215,7 +215,7 @@ def test_rms_norm_has_a_constant_root_mean_square() -> None:
     x, weight, grad = leaf(random(3, 4)), random(4, seed=1), random(3, 4, seed=2)
     with torch.no_grad():
         x[0, 0] = 0
-    y = rules.rms_norm(lambda v: functional.rms_norm(v, (4,), weight, 1e-6), x)
+    y = gradient_rules.rms_norm(lambda v: functional.rms_norm(v, (4,), weight, 1e-6), x)
     assert same(y, functional.rms_norm(x, (4,), weight, 1e-6))
     (found,) = back(y, grad, x)
     x = x.detach()
@@ -226,19 +226,31 @@ def test_rms_norm_has_a_constant_root_mean_square() -> None:
 
 
 def test_half_gradient() -> None:
-    a, b, grad = leaf(random(3, 4)), leaf(random(4, 5, seed=1)), random(3, 5, seed=2)
-    of_a, of_b = back(rules.half_gradient(torch.matmul, a, b), grad, a, b)
+    a, b, grad = leaf(random(2, 3, 4)), leaf(random(4, seed=1)), random(2, 3, 4, seed=2)
+    of_a, of_b = back(gradient_rules.half_gradient(torch.mul, a, b), grad, a, b)
+    assert same(of_a, 0.5 * grad * b.detach())
+    assert same(of_b, 0.5 * (grad * a.detach()).sum((0, 1)))
+    assert same(back(gradient_rules.half_gradient(torch.mul, a, b.detach()), grad, a)[0], grad * b.detach())
+
+
+@pytest.mark.parametrize("inner", [1, 20])  # the product has more values than its factors, or fewer
+def test_half_gradient_of_matmul(inner: int) -> None:
+    rule = gradient_rules.half_gradient_of_matmul
+    a, b, grad = leaf(random(2, 3, inner)), leaf(random(inner, 5, seed=1)), random(2, 3, 5, seed=2)
+    of_a, of_b = back(rule(torch.matmul, a, b), grad, a, b)
     assert same(of_a, 0.5 * grad @ b.detach().T)
-    assert same(of_b, 0.5 * a.detach().T @ grad)
-    assert same(back(rules.half_gradient(torch.matmul, a, b.detach()), grad, a)[0], grad @ b.detach().T)
+    assert same(of_b, 0.5 * sum(one.T @ of_one for one, of_one in zip(a.detach(), grad, strict=True)))
+    assert same(back(rule(torch.matmul, a, b.detach()), grad, a)[0], grad @ b.detach().T)
+    with pytest.raises(NotImplementedError):
+        rule(torch.matmul, a, leaf(random(inner)))
 
 
 def test_the_gate_is_what_an_activation_function_returned() -> None:
     x, up, grad = leaf(random(3)), leaf(random(3, seed=1)), random(3, seed=2)
-    for rule in (rules.ratio, rules.mark_activated):
+    for rule in (gradient_rules.ratio, gradient_rules.mark_activated):
         for order in (1, -1):
             pair = [rule(functional.silu, x), up][::order]
-            y = rules.gate_constant(torch.mul, *pair)
+            y = gradient_rules.gate_constant(torch.mul, *pair)
             of_x, of_up = torch.autograd.grad(y, (x, up), grad, allow_unused=True)
             assert of_x is None
             assert same(of_up, grad * functional.silu(x.detach()))

@@ -49,6 +49,7 @@ def test_relevance_under_other_rules_survives_blocks_that_are_computed_again(mon
 def test_a_prompt_that_does_not_fit_in_memory_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = language_subject()
     monkeypatch.setattr("whichtoken.scoring.available_bytes", lambda device: 100_000)
+    monkeypatch.setattr("whichtoken.scoring.SMALL", 0)
     monkeypatch.setattr("whichtoken.models.memory.LARGE", 1000)
     wt.explain(subject, prompt="It is", generate=2, methods="random")
     with pytest.raises(UsageError, match=r"gae needs about [\d.]+ MB .* of 3 layers x 4 heads.*, and 0.1 MB are free"):

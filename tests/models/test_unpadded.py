@@ -15,6 +15,8 @@ from whichtoken.models.encoding import even_batches
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [" ".join(WORDS[number : 2 + 3 * number]) for number in range(4)]
+LONG = " ".join((WORDS * 4)[:20])
+FULL = " ".join((WORDS * 4)[:14])  # with two special tokens, a row that attention reads as it is
 
 
 def batch_of(subject: Subject, texts: list[str]) -> Batch:
@@ -29,7 +31,7 @@ def plain_logits(subject: Subject, batch: Batch) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "electra", "roberta", "xlm-roberta"])
-@pytest.mark.parametrize("texts", [TEXTS, TEXTS[3:] * 2])
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[3:] * 2, [LONG, TEXTS[1]], [FULL, FULL], [FULL]])
 def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, texts: list[str]) -> None:
     subject = subject_of(kind).with_twin()
     batch = batch_of(subject, texts)
@@ -65,6 +67,13 @@ def test_other_models_keep_their_padding(subject_of: SubjectOf, kind: str) -> No
     batch = batch_of(subject, TEXTS)
     assert not subject.skips_padding
     torch.testing.assert_close(subject.logits(batch), plain_logits(subject_of(kind), batch), rtol=1e-10, atol=1e-12)
+
+
+def test_tokens_that_attend_to_earlier_ones_only_keep_their_padding(subject_of: SubjectOf) -> None:
+    subject = wt.Subject(model_of("bert", is_decoder=True), subject_of("bert").tokenizer).with_twin()
+    batch = batch_of(subject, TEXTS)
+    assert not subject.skips_padding
+    torch.testing.assert_close(subject.logits(batch), plain_logits(subject, batch), rtol=1e-10, atol=1e-12)
 
 
 class MeanForSequenceClassification(BertForSequenceClassification):  # type: ignore[misc]

@@ -25,7 +25,7 @@ from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
 from whichtoken.data.sources import BadRow, OnBadRow, refuse
 from whichtoken.errors import BadInput, UsageError
-from whichtoken.models import AnySubject, as_subject, copy_twin, count_workers, map_on_cores, return_freed_memory
+from whichtoken.models import AnySubject, as_subject, copy_twin, count_workers, map_on_cores, return_memory_after_call
 from whichtoken.tables import BenchTable
 from whichtoken.tasks import BenchInput, Task, task_for
 
@@ -221,7 +221,7 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
             while following in ready:
                 yield ready.pop(following)
                 following += 1
-    return_freed_memory()
+    return_memory_after_call()
 
 
 def _copy_for_thread(bench: Bench) -> Bench:

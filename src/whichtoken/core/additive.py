@@ -7,7 +7,7 @@ the map may have larger effects. The noise has variance l t². t is integrated o
 weighted by their evidence (Bishop, Pattern Recognition and Machine Learning, 2006, 3.3 to 3.5).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import erf, sqrt
 
 import numpy as np
@@ -67,6 +67,24 @@ class Component:
 
 
 @dataclass(frozen=True)
+class _Fit:
+    """The posteriors under one prior, one for each noise level."""
+
+    basis: _Basis
+    evidence: Float[np.ndarray, " noise"]  # logarithm; -inf where the multiple of the map is negative
+    scales: Float[np.ndarray, " noise"]
+    means: Float[np.ndarray, "unit noise"]
+    variances: Float[np.ndarray, "unit noise"]
+    residuals: Float[np.ndarray, "question noise"]
+    multiples: Float[np.ndarray, " noise"]
+
+    def at(self, level: int, weight: float) -> Component:
+        posterior = self.means[:, level], self.variances[:, level], self.residuals[:, level]
+        scale, multiple = sqrt(self.scales[level]), float(self.multiples[level])
+        return Component(self.basis, float(NOISES[level]), weight, scale, *posterior, multiple)
+
+
+@dataclass(frozen=True)
 class EffectEstimate:
     """The posterior of the effects."""
 
@@ -105,13 +123,13 @@ def fit_effects(answers: Answers, prior: Float[np.ndarray, " unit"]) -> EffectEs
     even = np.ones(len(prior))
     shapes = [even, BASE + np.abs(prior)] if prior.any() else [even]
     bases = [_decompose(answers, prior, k, shape) for shape in shapes for k in (LEANS if prior.any() else LEANS[:1])]
-    weighted = [pair for basis in bases for pair in _fit(basis, answers.drops)]
-    evidence = np.array([log_evidence for log_evidence, _ in weighted])
+    fits = [_fit(basis, answers.drops) for basis in bases]
+    evidence = np.stack([fit.evidence for fit in fits])
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
-    chosen = [i for i in range(len(weights)) if weights[i] > NEGLIGIBLE]
-    weights = weights[chosen] / weights[chosen].sum()
-    components = tuple(replace(weighted[i][1], weight=w) for i, w in zip(chosen, weights.tolist(), strict=True))
+    chosen = np.argwhere(weights > NEGLIGIBLE)
+    weights = weights[tuple(chosen.T)] / weights[tuple(chosen.T)].sum()
+    components = tuple(fits[i].at(level, w) for (i, level), w in zip(chosen.tolist(), weights.tolist(), strict=True))
     mean, residuals = (
         np.einsum("c,cp->p", weights, np.stack([getattr(component, name) for component in components]))
         for name in ("mean", "residuals")
@@ -160,8 +178,8 @@ def _decompose(
     return _Basis(lean, shape, prior, design, vectors, values, gain * shape[:, None])
 
 
-def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> list[tuple[float, Component]]:
-    """Return log evidence and posterior at each noise level, except where the multiple of the map is negative."""
+def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> _Fit:
+    """Return evidence and posterior at each noise level."""
     n, seen = len(drops), basis.vectors.T @ drops
     outside = drops - basis.vectors @ seen  # what no effects can explain
     inverse = 1 / (basis.values[:, None] + NOISES)  # rank noise
@@ -169,16 +187,13 @@ def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> list[tuple[flo
     log_determinant = -np.log(inverse).sum(0) + (n - len(seen)) * np.log(NOISES)
     # Without evidence, answers are believed: noise levels have the prior weight 1 / (1 + l).
     evidence = -0.5 * log_determinant - (n + 1) / 2 * np.log(misfit) - np.log1p(NOISES)
-    duals = basis.vectors @ (seen[:, None] * inverse) + outside[:, None] / NOISES
-    own = basis.vectors**2 @ inverse + (1 - (basis.vectors**2).sum(1)).clip(min=0)[:, None] / NOISES
-    means = basis.gain @ (seen[:, None] * inverse)
+    explained = seen[:, None] * inverse
+    duals = basis.vectors @ explained + outside[:, None] / NOISES
+    squares = basis.vectors**2
+    own = squares @ inverse + (1 - squares.sum(1)).clip(min=0)[:, None] / NOISES
     scales = misfit / (n + 1)
     before = basis.shape**2 * (1 + basis.lean**2 * basis.prior**2)
     variances = (before[:, None] - basis.gain**2 @ inverse).clip(min=0) * scales
     multiples = basis.lean**2 * ((basis.design @ basis.prior) @ duals)
-    residuals = duals / own
-    fitted = []
-    for i, noise in enumerate(NOISES.tolist()):
-        posterior = means[:, i], variances[:, i], residuals[:, i], float(multiples[i])
-        fitted.append((float(evidence[i]), Component(basis, noise, 1.0, sqrt(scales[i]), *posterior)))
-    return [pair for pair in fitted if pair[1].multiple >= 0]
+    evidence = np.where(multiples >= 0, evidence, -np.inf)
+    return _Fit(basis, evidence, scales, basis.gain @ explained, variances, duals / own, multiples)

@@ -9,7 +9,7 @@ With rule sets that carry a gradient (AttnLRP, CP-LRP), relevance is `embeddings
 
 from whichtoken.lrp.gates import Gates, spread
 from whichtoken.lrp.mode import ReappliedRules, propagating, suspend_rules
-from whichtoken.lrp.rules import divide
+from whichtoken.lrp.rules import divide, scaled_matmul
 from whichtoken.lrp.rulesets import ATTN_LRP, C21, CP_LRP, CP_LRP_GRADIENT, ORIG, RULE_SETS, RuleSet
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "RuleSet",
     "divide",
     "propagating",
+    "scaled_matmul",
     "spread",
     "suspend_rules",
 ]

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -54,6 +54,8 @@ MOVES = frozenset(
     )
     for name in names.split()
 )
+READS = frozenset({"__get__", "detach", "size", "dim", "__len__"})  # need no rule, unless they return a view
+WIDE = frozenset({torch.float64})
 ONE_INPUT = frozenset({"linear", "layer_norm", "rms_norm"})  # their weights must be constants
 HOME = "whichtoken.lrp"
 # In-place operations (also `+=` and the like), each with its out-of-place function.
@@ -144,39 +146,51 @@ class _Rules(TorchFunctionMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
+        name = getattr(operation, "__name__", "") or str(operation)
         if _applied.get() is not self:
             return operation(*args, **options)
-        name = getattr(operation, "__name__", str(operation))
-        carrying = [x for x in _tensors((args, tuple(options.values()))) if carries_relevance(x)]
-        if not carrying or KINDS.get(name) != "linear":  # its rule has a precision of its own
-            args, options = _match_precision(name, args, options)
-        if not torch.is_grad_enabled() or not carrying:
+        if name in READS and not carries_relevance(result := operation(*args, **options)):
+            return result
+        tensors = _tensors((*args, *options.values()))
+        carrying = [x for x in tensors if x.requires_grad]
+        kind = KINDS.get(name)
+        if not carrying or kind != "linear":  # its rule has a precision of its own
+            args, options = _match_precision(name, args, options, tensors)
+        if not carrying or not torch.is_grad_enabled():
             return operation(*args, **options)
         if self.strict and any(map(_is_foreign, carrying)):
             raise RuleGap(self.rules.name, "a custom autograd function", _find_running_module())
         if name == "scaled_dot_product_attention":
             with self:  # each of its steps gets its own rule
                 return _attention(*args, **options)
-        rule = self.rules.rules.get(KINDS.get(name, ""))
+        rule = None if kind is None else self.rules.rules.get(kind)
         if rule is not None:
             with suppress(NotImplementedError):
                 return _apply_rule(rule, operation, name, args, options)
-            args, options = _match_precision(name, args, options)
+            args, options = _match_precision(name, args, options, tensors)
         result = operation(*args, **options)
-        lost = any(map(carries_relevance, _tensors(result))) or name == "__setitem__"
-        if self.strict and lost and name not in MOVES:
+        if self.strict and name not in MOVES and _is_lost(name, result):
             raise RuleGap(self.rules.name, name, _find_running_module())
         return result
 
 
-def _match_precision(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Convert floating-point operands to float64 if any of them is.
+def _is_lost(name: str, result: Any) -> bool:
+    """Return whether relevance would be propagated through an operation that has no rule."""
+    return name == "__setitem__" or any(x.requires_grad for x in _tensors((result,)))
+
+
+def _match_precision(
+    name: str, args: tuple[Any, ...], options: dict[str, Any], tensors: Sequence[Tensor]
+) -> tuple[Any, dict[str, Any]]:
+    """Convert floating-point operands to float64 if any of them is. `tensors`: all operands.
 
     Relevance may be propagated in float64 through a model in float32: its weights are converted one operation at a
     time, so that there is never a second copy of the model. In-place operations must not work on a copy.
     """
-    dtypes = {x.dtype for x in _tensors((args, tuple(options.values()))) if x.is_floating_point()}
-    if torch.float64 not in dtypes or len(dtypes) == 1 or name == "__setitem__" or re.search(r"[^_]_$", name):
+    dtypes = {x.dtype for x in tensors}
+    if torch.float64 not in dtypes or len(dtypes) == 1 or not any(x.is_floating_point for x in dtypes - WIDE):
+        return args, options
+    if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
         return args, options
     return _widen(args), {key: _widen(value) for key, value in options.items()}
 
@@ -195,19 +209,24 @@ def _apply_rule(rule: Rule, operation: Any, name: str, args: tuple[Any, ...], op
         if len(args) != 3 or keywords:
             raise NotImplementedError
         operation, args = linear, (args[1], args[2].mT, args[0])
-    if KINDS[name] in ONE_INPUT and any(map(carries_relevance, _tensors((args[1:], tuple(keywords.values()))))):
+    if KINDS[name] in ONE_INPUT and any(map(carries_relevance, _tensors((*args[1:], *keywords.values())))):
         raise NotImplementedError
     if keywords.pop("inplace", False):
         raise NotImplementedError
     run = partial(apply_in_place, rule, IN_PLACE[name]) if name in IN_PLACE else partial(rule, operation)
-    try:
-        _signature(rule).bind(operation, *args, **keywords)
-    except TypeError:
-        raise NotImplementedError from None
+    if not _accepts(rule, len(args), tuple(keywords)):
+        raise NotImplementedError
     return run(*args, **keywords)
 
 
-_signature = cache(signature)
+@cache
+def _accepts(rule: Rule, n_args: int, keywords: tuple[str, ...]) -> bool:
+    """Return whether a rule can be called with an operation and these arguments."""
+    try:
+        signature(rule).bind(None, *range(n_args), **dict.fromkeys(keywords))
+    except TypeError:
+        return False
+    return True
 
 
 def _is_foreign(x: Tensor) -> bool:
@@ -244,12 +263,15 @@ def _attention(  # noqa: PLR0913, PLR0917  # torch's own signature
     return scores.softmax(-1) @ value
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, Tensor):
-        yield value
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among values, and in lists and tuples among them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, tuple | list):
+            found += _tensors(value)
+    return found
 
 
 def _find_running_module() -> str:

@@ -1,9 +1,8 @@
-"""The rules of layer-wise relevance propagation, one per operation.
+"""The rules of layer-wise relevance propagation that carry relevance itself, one per operation.
 
-A rule computes the result of its operation and defines what autograd carries back through it: relevance itself (the
-functions up to `total`), or a gradient that becomes relevance when multiplied by the input (those after it).
-Its first argument is the operation. It raises NotImplementedError for operands that it does not cover. Sums are per
-sample; the first axis is the batch.
+A rule computes the result of its operation and defines what autograd carries back through it: here, relevance; in
+`gradient_rules`, a gradient. Its first argument is the operation. It raises NotImplementedError for operands that it
+does not cover. Sums are per sample; the first axis is the batch.
 """
 
 import operator
@@ -19,7 +18,6 @@ Operation = Callable[..., Tensor]
 Rule = Callable[..., Tensor]
 
 EPSILON = 1e-9
-ACTIVATION_EPSILON = 1e-10
 LARGE = 2**20  # values of products that are shared matrix by matrix
 
 
@@ -72,8 +70,9 @@ class _Linear(Function):
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
         x, weight, bias, y = ctx.saved_tensors
         # Above the last attention only the read-out position has relevance; padding never has any.
-        live = (relevance != 0).any(-1)
-        all_live = bool(live.all())
+        all_live = bool((relevance[..., 0] != 0).all())  # mostly, and it saves looking at all values
+        live = None if all_live else (relevance != 0).any(-1)
+        all_live = live is None or bool(live.all())
         whole, x, relevance = x, *((t if all_live else t[live]) for t in (x, relevance))
         if y is None:
             shared = _share_by_sign(x, weight, relevance)
@@ -112,34 +111,40 @@ def _share_together(x: Tensor, weight: Tensor, products: Tensor, relevance: Tens
 
 
 class _Matmul(Function):
-    """Give each factor half of the relevance, in proportion to its products; all of it if the other is a constant."""
+    """Give each factor half of the relevance, in proportion to its products; all of it if the other is a constant.
+
+    The result is multiplied by `scale`, through which relevance passes unchanged.
+    """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, scale: float) -> Tensor:
         y = a @ b
+        y = y if scale == 1 else y.mul_(scale)  # only one of the two is kept: attention is large
         ctx.save_for_backward(a, b, y)
+        ctx.scale = scale
         return y
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b, y = ctx.saved_tensors
-        share = 0.5 if all(ctx.needs_input_grad) else 1.0
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (a, b, y), needed = ctx.saved_tensors, ctx.needs_input_grad[:2]
+        share = 0.5 if all(needed) else 1.0
         if a.shape[:-2] == b.shape[:-2] and max(a.numel(), b.numel(), y.numel()) >= LARGE:
-            return _share_slices(a, b, (y, relevance), share, ctx.needs_input_grad)
-        scaled = divide(relevance, y) * share
-        of_a = (a * (scaled @ b.mT)).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
-        of_b = (b * (a.mT @ scaled)).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
-        return of_a, of_b
+            return *_share_slices(a, b, (y, relevance), (ctx.scale, share), needed), None
+        scaled = divide(relevance, y if ctx.scale == 1 else y / ctx.scale) * share
+        of_a = (a * (scaled @ b.mT)).sum_to_size(a.shape) if needed[0] else None
+        of_b = (b * (a.mT @ scaled)).sum_to_size(b.shape) if needed[1] else None
+        return of_a, of_b, None
 
 
 def _share_slices(
-    a: Tensor, b: Tensor, products: tuple[Tensor, Tensor], share: float, needed: Sequence[bool]
+    a: Tensor, b: Tensor, products: tuple[Tensor, Tensor], factors: tuple[float, float], needed: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """Do the same, one matrix after another, so that the steps of each stay in the processor's cache.
 
     Attention of long texts in float64 does not fit there, and moving it takes longer than computing. `products`: the
-    product of a and b, and its relevance.
+    scaled product of a and b, and its relevance. `factors`: the scale, and the share of the relevance.
     """
+    scale, share = factors
     made = [
         torch.empty_like(x, memory_format=torch.contiguous_format) if is_needed else None
         for x, is_needed in zip((a, b), needed, strict=True)
@@ -147,7 +152,7 @@ def _share_slices(
     flat = [x.flatten(0, -3) for x in (a, b, *products)]
     of_a, of_b = (None if x is None else x.flatten(0, -3) for x in made)
     for i, (one, other, product, relevance) in enumerate(zip(*flat, strict=True)):
-        scaled = divide(relevance, product)
+        scaled = divide(relevance, product if scale == 1 else product / scale)
         if share != 1:
             scaled *= share
         if of_a is not None:
@@ -218,19 +223,6 @@ class _Sum(Function):
         return x * divide(relevance.reshape(total.shape), total), None, None
 
 
-class _Scale(Function):
-    """Return x; its gradient is multiplied by `factor`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad * ctx.factor, None
-
-
 class _Become(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -240,18 +232,6 @@ class _Become(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         return None, grad
-
-
-class _Activated(Function):
-    """Return x, marked as the output of an activation function, so that a product can recognise its gate."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
 
 
 def identity(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -279,7 +259,15 @@ def apply_in_place(rule: Rule, operation: Operation, x: Tensor, *args: Any, **op
 def matmul(operation: Operation, a: Tensor, b: Tensor) -> Tensor:
     if min(a.dim(), b.dim()) < 2:
         raise NotImplementedError
-    return apply_function(_Matmul, a, b)
+    return apply_function(_Matmul, a, b, 1.0)
+
+
+def scaled_matmul(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """Return the product times `scale`, under the rule for products if both carry relevance."""
+    if carries_relevance(a) and carries_relevance(b):
+        with torch._C.DisableTorchFunction():
+            return apply_function(_Matmul, a, b, scale)
+    return a @ b * scale
 
 
 def add(operation: Operation, a: Any, b: Any) -> Tensor:
@@ -319,76 +307,3 @@ def total(operation: Operation, x: Tensor, dim: Any = None, keepdim: bool = Fals
     """Apply the rule for sums and means."""
     axes = tuple(range(x.dim())) if dim is None else dim
     return apply_function(_Sum, x, axes, lambda: operation(x.detach(), dim=axes, keepdim=keepdim, **options))
-
-
-def gradient_by_constant(operation: Operation, a: Any, b: Any) -> Tensor:
-    if carries_relevance(b):
-        raise NotImplementedError
-    return operation(a, b)
-
-
-def gradient(operation: Operation, *args: Any, **options: Any) -> Tensor:
-    """Keep the ordinary gradient."""
-    return operation(*args, **options)
-
-
-def half_gradient(operation: Operation, a: Any, b: Any) -> Tensor:
-    """Give each of two activations half of the gradient, so that their product shares relevance evenly."""
-    if carries_relevance(a) and carries_relevance(b):
-        a, b = apply_function(_Scale, a, 0.5), apply_function(_Scale, b, 0.5)
-    return operation(a, b)
-
-
-def constant(operation: Operation, *args: Any, **options: Any) -> Tensor:
-    """Treat the result as a constant."""
-    return operation(*args, **options).detach()
-
-
-def gate_constant(operation: Operation, a: Any, b: Any) -> Tensor:
-    """Treat the gate, the one of two activations that comes from an activation function, as a constant."""
-    gates = [x for x in (a, b) if carries_relevance(x) and type(x.grad_fn).__name__ == "_ActivatedBackward"]
-    if carries_relevance(a) and carries_relevance(b):
-        if len(gates) != 1:
-            raise NotImplementedError
-        a, b = (x.detach() if x is gates[0] else x for x in (a, b))
-    return operation(a, b)
-
-
-def ratio(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Treat an activation function as a constant factor: f(x) = x (f(x) / x)."""
-    plain = x.detach()
-    y = operation(plain, *args, **options)
-    factor = y / (plain + ACTIVATION_EPSILON)
-    return apply_function(_Activated, apply_function(_PassThrough, x * factor, lambda: y))
-
-
-def mark_activated(operation: Operation, *args: Any, **options: Any) -> Tensor:
-    return apply_function(_Activated, operation(*args, **options))
-
-
-def layer_norm(
-    operation: Operation,
-    x: Tensor,
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Treat the standard deviation as a constant, but not the mean."""
-    axes = tuple(range(-len(normalized_shape), 0))
-    centred = x - x.mean(axes, keepdim=True)
-    deviation = (centred.detach().pow(2).mean(axes, keepdim=True) + eps).sqrt()
-    scaled = centred / deviation
-    scaled = scaled if weight is None else scaled * weight
-    return apply_function(_PassThrough, scaled, lambda: operation(x.detach(), normalized_shape, weight, bias, eps))
-
-
-def rms_norm(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Treat the root mean square as a constant, so that the norm is a constant factor for each value.
-
-    The factor is y / x, which is undefined for a value of exactly 0: such a value gets no relevance.
-    """
-    plain = x.detach()
-    y = operation(plain, *args, **options)
-    factor = torch.where(plain == 0, 0, y / plain)
-    return apply_function(_PassThrough, x * factor, lambda: y)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from whichtoken.lrp import rules
+from whichtoken.lrp import gradient_rules, rules
 from whichtoken.lrp.gates import Gates
 from whichtoken.lrp.rules import Rule
 
@@ -55,17 +55,17 @@ ATTN_LRP = RuleSet(
     "gradient",
     MappingProxyType(
         {
-            "linear": rules.gradient,
-            "matmul": rules.half_gradient,
-            "add": rules.gradient,
-            "multiply": rules.half_gradient,
-            "divide": rules.gradient_by_constant,
-            "sum": rules.gradient,
-            "softmax": rules.gradient,
-            "layer_norm": rules.layer_norm,
-            "rms_norm": rules.rms_norm,
-            "activation": rules.ratio,
-            "negative": rules.gradient,
+            "linear": gradient_rules.gradient,
+            "matmul": gradient_rules.half_gradient_of_matmul,
+            "add": gradient_rules.gradient,
+            "multiply": gradient_rules.half_gradient,
+            "divide": gradient_rules.gradient_by_constant,
+            "sum": gradient_rules.gradient,
+            "softmax": gradient_rules.gradient,
+            "layer_norm": gradient_rules.layer_norm,
+            "rms_norm": gradient_rules.rms_norm,
+            "activation": gradient_rules.ratio,
+            "negative": gradient_rules.gradient,
         }
     ),
 )
@@ -73,13 +73,18 @@ CP_LRP = replace(
     ATTN_LRP,
     name="cp-lrp",
     rules=MappingProxyType(
-        {**ATTN_LRP.rules, "matmul": rules.gradient, "multiply": rules.gate_constant, "softmax": rules.constant}
+        {
+            **ATTN_LRP.rules,
+            "matmul": gradient_rules.gradient,
+            "multiply": gradient_rules.gate_constant,
+            "softmax": gradient_rules.constant,
+        }
     ),
 )
 CP_LRP_GRADIENT = replace(
     CP_LRP,
     name="cp-lrp with activations by their gradient",
-    rules=MappingProxyType({**CP_LRP.rules, "activation": rules.mark_activated}),
+    rules=MappingProxyType({**CP_LRP.rules, "activation": gradient_rules.mark_activated}),
 )
 
 RULE_SETS = {rule_set.name: rule_set for rule_set in (C21, ORIG, ATTN_LRP, CP_LRP, CP_LRP_GRADIENT)}

@@ -18,6 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from whichtoken.errors import UnsupportedModel
+from whichtoken.lrp import RuleSet, scaled_matmul
 from whichtoken.models.architectures import Architecture
 
 NAME = "whichtoken"
@@ -30,6 +31,7 @@ class Tap:
     record: bool
     record_values: bool = False
     hidden: Bool[Tensor, "batch key"] | None = None  # keys that no token may attend to
+    rules: RuleSet | None = None  # of the pass
     attention: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
     values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
     possible: list[Tensor | None] = field(default_factory=list)  # where a block can attend; None: everywhere
@@ -82,10 +84,11 @@ def _attend(
 ) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"]]:
     """Compute plain attention; grouped keys and values (Llama, Qwen2) are repeated for their heads."""
     tap = _tap.get()
+    rules = None if tap is None else tap.rules
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
-    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scores = _scores(query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, rules)
     softcap = options.get("softcap")  # of Gemma 2
     if softcap is not None:
         scores = (scores / softcap).tanh() * softcap
@@ -94,9 +97,12 @@ def _attend(
     if possible is None and hidden is None:
         probabilities = _softmax(scores)
     else:
-        blocked = torch.zeros_like(scores, dtype=torch.bool) if possible is None else ~possible
+        blocked = torch.zeros_like(scores[:, :1], dtype=torch.bool) if possible is None else ~possible
         blocked = blocked if hidden is None else blocked | hidden
-        probabilities = _softmax(scores.masked_fill(blocked, torch.finfo(scores.dtype).min))
+        # Added, not filled in: the sum needs no copy, and its gradient none, either. One mask serves all heads. Half
+        # the least number is enough, and no score makes it infinite.
+        mask = torch.zeros_like(blocked, dtype=scores.dtype).masked_fill_(blocked, torch.finfo(scores.dtype).min / 2)
+        probabilities = _softmax(scores + mask if rules is not None or softcap is not None else scores.add_(mask))
         if blocked.all(-1).any():
             # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing;
             # the softmax alone would let them attend to everything, padding included. Elsewhere it gives blocked keys
@@ -109,6 +115,17 @@ def _attend(
         if tap.record_values:
             tap.values.append(value)
     return (probabilities @ value).transpose(1, 2).contiguous(), probabilities
+
+
+def _scores(query: Tensor, key: Tensor, scaling: float, rules: RuleSet | None) -> Float[Tensor, "batch head query key"]:
+    """Return scaled products. It is faster to scale the queries, which are smaller; but rules that divide by the
+    result of each step follow the order of their authors.
+    """
+    key = key.transpose(-1, -2)
+    if rules is None or rules.carries == "gradient":
+        return (query * scaling) @ key
+    is_complete = {"matmul", "multiply"} <= rules.rules.keys()  # not in an ablation
+    return scaled_matmul(query, key, scaling) if is_complete else query @ key * scaling
 
 
 def _softmax(scores: Tensor) -> Tensor:

@@ -4,10 +4,12 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from mmap import PAGESIZE
 from pathlib import Path
 
 STATUS = Path("/proc/self/statm")  # of Linux: sizes in pages, the second one resident
 SLACK = 1.1  # times the memory of the largest batch may be resident
+KEPT = 2**28  # bytes that may stay resident after a call: the next one need not wait for the system to clear them
 
 
 @dataclass
@@ -16,6 +18,7 @@ class _Watch:
 
     allowed: float = 0.0  # pages
     is_clean: bool = True  # nothing that was freed was resident before the last batch
+    returned: int = 0  # pages that were resident after the last trim
 
 
 _watch = _Watch()
@@ -26,7 +29,17 @@ def return_freed_memory() -> None:
     trim = find_malloc_trim()
     if trim is not None:
         trim(0)
-        _watch.is_clean = True
+        _watch.is_clean, _watch.returned = True, _resident_pages() or 0
+
+
+def return_memory_after_call() -> None:
+    """Return free pages of the heap if the process has grown much since the last time; call it at the end of a call.
+
+    Fresh pages have to be cleared, which takes up to a sixth of the time of a call for one text.
+    """
+    resident = _resident_pages()
+    if resident is None or (resident - _watch.returned) * PAGESIZE > KEPT:
+        return_freed_memory()
 
 
 def bound_freed_memory() -> None:

@@ -76,7 +76,7 @@ def run_pass(
 
 def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | None, differentiable: bool) -> Forward:
     subject = request.subject
-    tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, request.hidden)
+    tap = Tap(Site.ATTENTION in sites, Site.VALUE in sites, request.hidden, rules)
     captured, interior = _Captured(), Interior(sites & INTERIOR, None if rules is None else rules.gates)
     dtype = _precision(subject, rules)
     if rules is not None and dtype == torch.float16:
@@ -143,7 +143,7 @@ def run_backward(
         stack.enter_context(_differentiating(bool(grads)))
         if made.forgotten is not None:
             subject, tapping = made.forgotten
-            stack.enter_context(_attending(subject, Tap(record=False) if tapping else None))
+            stack.enter_context(_attending(subject, Tap(record=False, rules=made.rules) if tapping else None))
         # Examples are independent, so each gets its own gradient of the sum.
         targets = [(sign, term.scalar(made.logits).sum()) for sign, term in _terms(objective, made.rules)]
         if made.forgotten is not None:

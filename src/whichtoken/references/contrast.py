@@ -42,11 +42,11 @@ def overlaps(
     for label, index in by_label.items():
         rows = (trace.label == label).nonzero()[:, 0]
         used = index[rows]
-        stored = label, choice.layers, int(used.max()) + 1, n_tokens, weights
+        stored = label, choice.layers, int(used.max()) + 1
         if len(rows) > 1:
-            products = torch.einsum("bltd,rltd->brlt", weights[rows], library.read(*stored))
-        else:  # the references of a long text do not fit into the processor's cache; one at a time does
-            products = torch.stack([(weights[rows] * one).sum(-1) for one in library.read_each(*stored)], 1)
+            products = torch.einsum("bltd,rltd->brlt", weights[rows], library.read(*stored, n_tokens, weights))
+        else:
+            products = library.contract(*stored, weights[rows[0]])[None]
         values[rows, : used.shape[1]] = products.gather(1, used[:, :, None, None].expand(-1, -1, n_layers, n_tokens))
         real[rows, : used.shape[1]] = True if trace.span is None else _suitable(library, label, used, trace.span[rows])
     details = tuple(

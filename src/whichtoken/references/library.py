@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from jaxtyping import Float, Int
@@ -80,10 +80,12 @@ class ReferenceLibrary:
         packed, stored = self._locate(label, layers)
         return packed.read(slice(n), stored, n_tokens, like)
 
-    def read_each(self, label: int, layers: slice, n: int, n_tokens: int, like: Tensor) -> Iterator[Activations]:
-        """Yield the same, one reference after another, each with a first axis of length 1."""
+    def contract(
+        self, label: int, layers: slice, n: int, weights: Float[Tensor, "layer token dim"]
+    ) -> Float[Tensor, "reference layer token"]:
+        """Return the sums of weights x activations over dimensions, for each of the first `n` references of a class."""
         packed, stored = self._locate(label, layers)
-        return (packed.read(slice(i, i + 1), stored, n_tokens, like) for i in range(n))
+        return packed.contract(slice(n), stored, weights)
 
     def _locate(self, label: int, layers: slice) -> tuple[Packed, slice]:
         """Return the activations of a class, and where they have these hidden states."""

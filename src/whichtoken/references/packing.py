@@ -40,6 +40,24 @@ class Packed:
             values = values * self.tensors["scales"][layers].to(like)[:, None, :]
         return torch.nn.functional.pad(values, (0, 0, 0, n_tokens - values.shape[2]))
 
+    def contract(
+        self, references: slice, layers: slice, weights: Float[Tensor, "layer token dim"]
+    ) -> Float[Tensor, "reference layer token"]:
+        """Return the sums of weights x activations over dimensions, in the dtype and on the device of the weights.
+
+        One layer of one reference after another fits into the processor's cache; all of them, converted, do not.
+        """
+        values = self.tensors["values"][references, layers, : weights.shape[1]]
+        if "scales" in self.tensors:
+            weights = weights * self.tensors["scales"][layers].to(weights)[:, None, :]
+        n_tokens = values.shape[2]
+        sums = weights.new_zeros(len(values), *weights.shape[:2])
+        product = torch.empty_like(weights[0, :n_tokens])
+        for of_reference, reference in zip(sums, values, strict=True):
+            for row, activations, of_layer in zip(of_reference, reference, weights, strict=True):
+                torch.sum(product.copy_(activations).mul_(of_layer[:n_tokens]), -1, out=row[:n_tokens])
+        return sums
+
     @property
     def answers(self) -> Float[Tensor, "reference 2 token"] | None:
         return self.tensors.get("answers")
