@@ -1,7 +1,7 @@
 """run: measure methods on inputs in parts, save each finished part, and build the table."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -30,6 +30,7 @@ from whichtoken.tables import BenchTable
 from whichtoken.tasks import BenchInput, Task, task_for
 
 INPUTS_AT_ONCE, TOKENS_AT_ONCE = 16, 1024  # size of one part: what a killed run can lose
+SHARES = 4  # of the inputs, for each worker
 
 
 @dataclass(frozen=True)
@@ -204,24 +205,44 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
     with tqdm(total=len(items), desc="measuring", unit=unit, disable=None, leave=False, smoothing=0) as bar:
         groups = list(split_groups(items))
         saved = [None if folder is None else read_saved(bench, group, folder) for group in groups]
-        done = sum(
-            kept.last + 1 - group[0].number for kept, group in zip(saved, groups, strict=True) if kept is not None
-        )
+        done = sum(_n_saved(group, kept) for group, kept in zip(groups, saved, strict=True))
         if not bar.disable:  # a disabled bar has no field `initial`
             bar.initial += done  # the time left is estimated from this run alone
         bar.update(done)
-        n_left = sum(kept is None or kept.last < group[-1].number for kept, group in zip(saved, groups, strict=True))
+        left = [group[_n_saved(group, kept) :] for group, kept in zip(groups, saved, strict=True)]
+        n_left = sum(map(len, left))
         workers = [bench, *(_copy_for_thread(bench) for _ in range(1, count_workers(bench.task.subject, n_left)))]
-        work = map_on_cores(
-            lambda own, i: complete_group(own, groups[i], saved[i], folder, bar.update), workers, range(len(groups))
-        )
-        ready, following = dict[int, Part](), 0
-        for number, part in work:
-            ready[number] = part
-            while following in ready:
-                yield ready.pop(following)
-                following += 1
+        shares = [list(_split_evenly(items, n_left, len(workers))) for items in left]
+        every = [share for of_group in shares for share in of_group]
+        work = map_on_cores(lambda own, i: measure(own, every[i], bar.update), workers, range(len(every)))
+        measured = _in_order(work)
+        for group, kept, of_group in zip(groups, saved, shares, strict=True):
+            part = sum(islice(measured, len(of_group)), Part((), 0, 0) if kept is None else kept.part)
+            if folder is not None and of_group:
+                folder.save_part(group[0].number, group[-1].number, part)
+            yield part
+        next(measured, None)  # lets the workers end
     return_memory_after_call()
+
+
+def _split_evenly(items: Sequence[Item], n_left: int, n_workers: int) -> Iterator[Sequence[Item]]:
+    """Split a group so that every worker gets several shares of all inputs, and none waits long at the end."""
+    size = INPUTS_AT_ONCE if n_workers == 1 else max(1, n_left // (SHARES * n_workers))
+    yield from (items[first : first + size] for first in range(0, len(items), size))
+
+
+def _in_order(work: Iterable[tuple[int, Part]]) -> Iterator[Part]:
+    """Yield numbered parts in order, each as soon as it and those before it are there."""
+    ready, following = dict[int, Part](), 0
+    for number, part in work:
+        ready[number] = part
+        while following in ready:
+            yield ready.pop(following)
+            following += 1
+
+
+def _n_saved(group: Sequence[Item], saved: Kept | None) -> int:
+    return 0 if saved is None else saved.last + 1 - group[0].number
 
 
 def _copy_for_thread(bench: Bench) -> Bench:
@@ -237,23 +258,12 @@ def read_saved(bench: Bench, group: Sequence[Item], folder: Folder) -> Kept | No
     return saved
 
 
-def complete_group(
-    bench: Bench,
-    group: Sequence[Item],
-    saved: Kept | None,
-    folder: Folder | None,
-    count: Callable[[], object] = lambda: None,
-) -> Part:
-    """Measure what is not saved of a group, and save it. `count` is called after each input."""
-    first, last = group[0].number, group[-1].number
-    if saved is not None and saved.last == last:
-        return saved.part
-    done = 0 if saved is None else saved.last + 1 - first
-    part = measure(bench, group[done:], count)
-    part = part if saved is None else saved.part + part
-    if folder is not None:
-        folder.save_part(first, last, part)
-    return part
+def complete_group(bench: Bench, group: Sequence[Item], saved: Kept | None, folder: Folder) -> None:
+    """Measure what is not saved of a group, and save it."""
+    left = group[_n_saved(group, saved) :]
+    if left:
+        part = measure(bench, left)
+        folder.save_part(group[0].number, group[-1].number, part if saved is None else saved.part + part)
 
 
 def split_groups(items: Sequence[Item]) -> Iterator[list[Item]]:
