@@ -1,6 +1,6 @@
 """explain: as its users call it, and as they call it wrongly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,8 +14,10 @@ from tests.tiny import model_of, with_heads, with_references, wordpiece
 import whichtoken as wt
 from whichtoken.core.registry import method_names
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
+from whichtoken.data.examples import TextExample
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName
 from whichtoken.methods.random import Random
+from whichtoken.tasks.sources import count_characters
 
 SubjectOf = Callable[..., wt.Subject]
 PAIR = ("A man sleeps.", "Nobody is awake.")
@@ -292,3 +294,34 @@ def test_evaluations_count_what_a_method_would_have_asked_alone(subject_of: Subj
     assert found["contrast-cat"].evaluations == 1 + found["contrast-cat"].details["evaluations"]
     together = wt.explain(subject, [text], [*names, "refined-noise"])[0]
     assert together["contrast-cat"].evaluations == found["contrast-cat"].evaluations  # whoever else asked
+
+
+def test_long_texts_are_explained_in_smaller_chunks(subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results of a chunk are held in memory together."""
+    taken: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for number in range(7):
+            taken.append(number)
+            yield "it is slow"
+
+    monkeypatch.setattr("whichtoken._explain.CHARACTERS_AT_ONCE", 2 * len("it is slow"))
+    results = wt.explain_each(subject_of("bert"), texts(), "random")
+    assert taken == []
+    next(results)
+    assert taken == [0, 1]
+    assert len(list(results)) == 6
+
+
+@pytest.mark.parametrize(
+    ("item", "n_characters"),
+    [
+        ("it is", 5),
+        (("it is", "slow"), 9),
+        ({"text": "it is", "label": 1}, 5),
+        (TextExample(("it", "is")), 4),
+        (3, 0),
+    ],
+)
+def test_characters_are_counted_in_every_form_of_input(item: object, n_characters: int) -> None:
+    assert count_characters(item) == n_characters

@@ -6,7 +6,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import torch
@@ -23,6 +22,7 @@ from whichtoken.models import (
     LongTexts,
     Subject,
     as_subject,
+    return_freed_memory,
     return_memory_after_call,
 )
 from whichtoken.records import Attribution
@@ -41,10 +41,11 @@ from whichtoken.targets import (
     TokenLabels,
 )
 from whichtoken.tasks import ScoredPiece, Task, task_for
-from whichtoken.tasks.sources import OnBadInput, explain_around_bad, split_source
+from whichtoken.tasks.sources import OnBadInput, count_characters, explain_around_bad, split_source
 
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | TokenLabels | AnswerTokens | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
+CHARACTERS_AT_ONCE = 2**18  # of a chunk: about 100 texts of 512 tokens
 Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
 
 
@@ -228,17 +229,32 @@ def plan_targets(task: Task, target: AnyTarget, targets: Targets) -> tuple[Any, 
 
 def run(job: Job, inputs: Iterable[Any]) -> Iterator[dict[str, Attribution]]:
     """Explain inputs in chunks: the pieces of a chunk are batched by length, and the task merges their scores."""
-    total, rest, first = len(inputs) if isinstance(inputs, Sized) else None, iter(inputs), 0
+    total, first = len(inputs) if isinstance(inputs, Sized) else None, 0
     # A bar of one step only flickers, and a call that shares a cache is a step of other work, which has a bar.
     unit, hidden = f" {job.task.unit}s", True if total == 1 or job.cache is not None else None
     with tqdm(total=total, desc="explaining", unit=unit, disable=hidden, delay=1, leave=False) as bar:
-        while chunk := list(islice(rest, job.at_once)):
+        for chunk in _split_inputs(inputs, job.at_once):
+            if first:
+                return_freed_memory()
             explain_part = partial(_explain_chunk, job, bar)
             for results in explain_around_bad(explain_part, chunk, first, job.on_bad_input):
                 bar.clear()  # so that it does not interfere with printed results
                 yield from results
             first += len(chunk)
-            return_memory_after_call()
+        return_memory_after_call()
+
+
+def _split_inputs(inputs: Iterable[Any], most: int) -> Iterator[list[Any]]:
+    """Yield inputs in chunks of at most this many; fewer if they are long, because all results of a chunk are held."""
+    chunk, n_characters = list[Any](), 0
+    for item in inputs:
+        chunk.append(item)
+        n_characters += count_characters(item)
+        if len(chunk) == most or n_characters >= CHARACTERS_AT_ONCE:
+            yield chunk
+            chunk, n_characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def _explain_chunk(job: Job, bar: Any, chunk: Sequence[Any], first: int) -> list[dict[str, Attribution]]:

@@ -2,7 +2,7 @@
 
 from whichtoken.models.capture import capture, capture_each
 from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row
-from whichtoken.models.freed_memory import bound_freed_memory, return_memory_after_call
+from whichtoken.models.freed_memory import bound_freed_memory, return_freed_memory, return_memory_after_call
 from whichtoken.models.loading import load
 from whichtoken.models.logit_cache import EvaluationCount, LogitCache
 from whichtoken.models.opening import AnySubject, as_subject
@@ -30,6 +30,7 @@ __all__ = [
     "halve_if_needed",
     "load",
     "map_on_cores",
+    "return_freed_memory",
     "return_memory_after_call",
     "window_row",
 ]

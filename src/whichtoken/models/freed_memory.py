@@ -8,7 +8,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 
 STATUS = Path("/proc/self/statm")  # of Linux: sizes in pages, the second one resident
-SLACK = 1.1  # times the memory of the largest batch may be resident
+SLACK = 1.05  # times the memory of the largest batch may be resident
 KEPT = 2**28  # bytes that may stay resident after a call: the next one need not wait for the system to clear them
 
 
@@ -49,7 +49,7 @@ def bound_freed_memory() -> None:
     of that. Batches of varying lengths leave gaps of varying sizes, all of them resident, and a benchmark grew to a
     multiple of what it used. Returning the gaps after every batch, or pages of its own for each tensor
     (M_MMAP_THRESHOLD), makes a pass slower by 10 to 100 %, since fresh pages have to be cleared. So what a batch needs
-    on a clean heap is measured, and gaps are returned once they add a tenth to that.
+    on a clean heap is measured, and gaps are returned once they add a twentieth to that.
     """
     resident = _resident_pages()
     if resident is None or (not _watch.is_clean and resident > _watch.allowed):

@@ -64,6 +64,16 @@ def split_source(task: Task, item: Any, index: int) -> tuple[Any, Source | None]
     return item.item, None if source == Source() else source
 
 
+def count_characters(item: Any) -> int:
+    """Return about how many characters an input has, whatever its form; 0 for images."""
+    if isinstance(item, str):
+        return len(item)
+    if isinstance(item, Mapping):
+        return sum(map(count_characters, item.values()))
+    texts = item if isinstance(item, tuple | list) else getattr(item, "texts", ())
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
 def _parse(task: Task, row: Mapping[str, Any], index: int) -> TextExample | ImageExample | Prompt:
     try:
         return task.parse_row(row, index)
