@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 import counts
+import processes
 import rivals
 import whichtoken as wt
 from single_pass import random_subject
@@ -226,6 +227,10 @@ def cores(subject: Subject, timer: Timer) -> Iterator[Row]:
         yield Row(
             "cores", f"{name}: share of {n_cores} cores used", "one thread", "64 or 32 texts", ratio / n_cores, "≥ 0.85"
         )
+
+    share = processes.share_of_cores(texts, max(1, timer.repeat - 1), n_cores)
+    what = f"{n_cores} separate processes: share of {n_cores} cores used"
+    yield Row("cores", what, "one process alone", "attcat, 64 texts: the most that this machine allows", share, "-")
 
 
 def _with(threads: int, work: Work) -> None:
