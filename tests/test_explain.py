@@ -15,6 +15,7 @@ import whichtoken as wt
 from whichtoken.core.registry import method_names
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
 from whichtoken.data.examples import TextExample
+from whichtoken.data.prompts import Prompt
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UnknownName
 from whichtoken.methods.random import Random
 from whichtoken.tasks.sources import count_characters
@@ -320,6 +321,8 @@ def test_long_texts_are_explained_in_smaller_chunks(subject_of: SubjectOf, monke
         (("it is", "slow"), 9),
         ({"text": "it is", "label": 1}, 5),
         (TextExample(("it", "is")), 4),
+        ([{"role": "user", "content": "it is"}], 9),
+        (Prompt("it is", documents=(("a", "slow"),), continuation="so"), 12),
         (3, 0),
     ],
 )

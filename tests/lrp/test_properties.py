@@ -305,3 +305,18 @@ def test_alti_shares_add_up(kind: str) -> None:
             scale = norm[trace.mask]
             difference = (constant[1:] - constant[:1]) / (scale[1:] - scale[:1])
             assert torch.allclose(difference, difference[:1].expand_as(difference), rtol=1e-5, atol=1e-8)
+
+
+def test_a_rule_set_with_its_own_rule_for_products_uses_it_for_attention_too() -> None:
+    calls = []
+
+    def own(operation: Any, a: Tensor, b: Tensor) -> Tensor:
+        calls.append(operation)
+        return C21.rules["matmul"](operation, a, b)
+
+    changed = replace(C21, name="own", rules={**C21.rules, "matmul": own})
+    found, expected = (
+        relevance_of("bert", one, Site.EMBEDDINGS).relevance(one, Site.EMBEDDINGS) for one in (changed, C21)
+    )
+    assert len(calls) == 2 * subject_of("bert").n_layers
+    assert torch.allclose(found[0], expected[0], rtol=1e-9)

@@ -241,8 +241,19 @@ def test_half_gradient_of_matmul(inner: int) -> None:
     assert same(of_a, 0.5 * grad @ b.detach().T)
     assert same(of_b, 0.5 * sum(one.T @ of_one for one, of_one in zip(a.detach(), grad, strict=True)))
     assert same(back(rule(torch.matmul, a, b.detach()), grad, a)[0], grad @ b.detach().T)
-    with pytest.raises(NotImplementedError):
-        rule(torch.matmul, a, leaf(random(inner)))
+
+
+def test_half_gradient_of_products_with_vectors() -> None:
+    rule, matrix, vector = gradient_rules.half_gradient_of_matmul, leaf(random(3, 4)), leaf(random(4, seed=1))
+    for a, b in ((matrix, vector), (vector, matrix.detach().T.requires_grad_()), (vector, leaf(random(4, seed=2)))):
+        y = rule(torch.matmul, a, b)
+        expected = torch.matmul(a, b)
+        assert same(y, expected)
+        grad = random(*y.shape, seed=3)
+        for found, wanted in zip(back(y, grad, a, b), back(expected, grad, a, b), strict=True):
+            assert same(found, 0.5 * wanted)
+    grad = random(3, seed=3)
+    assert same(back(rule(torch.matmul, matrix, vector.detach()), grad, matrix)[0], grad[:, None] * vector.detach())
 
 
 def test_the_gate_is_what_an_activation_function_returned() -> None:

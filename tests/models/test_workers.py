@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -116,6 +117,36 @@ def test_a_benchmark_on_two_threads_equals_one_on_one(subject_of: SubjectOf, mon
         tables.append({line.method: {k: c for k, c in line.cells.items() if k != "seconds"} for line in table.lines})
     for name, cells in tables[0].items():
         assert {k: c.mean for k, c in cells.items()} == pytest.approx({k: c.mean for k, c in tables[1][name].items()})
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_a_benchmark_on_two_threads_saves_parts_that_one_thread_reads(
+    subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subject, how = subject_of("bert"), wt.bench.protocol(metrics=("aopc",), min_tokens=1)
+    monkeypatch.setattr("whichtoken.bench._run.INPUTS_AT_ONCE", 3)
+    table = wt.bench.run(subject, TEXTS, ["attcat"], protocol=how, out=tmp_path / "bench")
+    torch.set_num_threads(1)
+    monkeypatch.setattr("whichtoken.bench._run.measure", None)  # nothing is left to measure
+    again = wt.bench.run(subject, TEXTS, ["attcat"], protocol=how, out=tmp_path / "bench")
+    assert [line.cells for line in again.lines] == [line.cells for line in table.lines]
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_a_part_that_cannot_be_saved_ends_all_workers(
+    subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subject, how = subject_of("bert"), wt.bench.protocol(metrics=("aopc",), min_tokens=1)
+    monkeypatch.setattr("whichtoken.bench._run.INPUTS_AT_ONCE", 1)
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("whichtoken.bench.folder.Folder.save_part", fail)
+    with pytest.raises(OSError, match="the disk is full") as caught:
+        wt.bench.run(subject, TEXTS, ["attcat"], protocol=how, out=tmp_path / "bench")
+    assert caught.traceback  # keeps the frames of the error alive
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("whichtoken")]
 
 
 @pytest.mark.usefixtures("_two_threads")

@@ -455,6 +455,20 @@ def test_packing_leaves_zeros_where_a_reference_ends() -> None:
         assert packed.read(slice(2), ALL, 2, held).shape == (2, 2, 2, 8)
 
 
+@pytest.mark.parametrize("how", get_args(Compression))
+@pytest.mark.parametrize("n_tokens", [3, 5, 7])  # the text is shorter or longer than the references
+def test_contracting_is_reading_multiplying_and_summing(how: Compression, n_tokens: int) -> None:
+    source = torch.Generator().manual_seed(0)
+    held = torch.randn(3, 4, 5, 8, dtype=torch.float64, generator=source)
+    weights = torch.randn(2, n_tokens, 8, dtype=torch.float64, generator=source)
+    packed = pack(held, torch.float32, how)
+    before = {name: tensor.clone() for name, tensor in packed.tensors.items()}
+    found = packed.contract(slice(2), slice(1, 3), weights)
+    expected = (packed.read(slice(2), slice(1, 3), n_tokens, weights) * weights).sum(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in packed.tensors.items())
+
+
 def test_a_library_folder_may_be_moved_and_copied(tmp_path: Path) -> None:
     wt.references.save(make(), tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "two")

@@ -1,9 +1,11 @@
 """run: measure methods on inputs in parts, save each finished part, and build the table."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -212,23 +214,47 @@ def measure_parts(bench: Bench, items: Sequence[Item], folder: Folder | None) ->
         left = [group[_n_saved(group, kept) :] for group, kept in zip(groups, saved, strict=True)]
         n_left = sum(map(len, left))
         workers = [bench, *(_copy_for_thread(bench) for _ in range(1, count_workers(bench.task.subject, n_left)))]
-        shares = [list(_split_evenly(items, n_left, len(workers))) for items in left]
-        every = [share for of_group in shares for share in of_group]
-        work = map_on_cores(lambda own, i: measure(own, every[i], bar.update), workers, range(len(every)))
-        measured = _in_order(work)
-        for group, kept, of_group in zip(groups, saved, shares, strict=True):
-            part = sum(islice(measured, len(of_group)), Part((), 0, 0) if kept is None else kept.part)
-            if folder is not None and of_group:
-                folder.save_part(group[0].number, group[-1].number, part)
-            yield part
-        next(measured, None)  # lets the workers end
+        shares = [(number, share) for number, items in enumerate(left) for share in _split(items, n_left, len(workers))]
+        work = map_on_cores(lambda own, i: measure(own, shares[i][1], bar.update), workers, range(len(shares)))
+        with closing(work):  # an error while a part is saved ends the workers, too
+            known = [(i, kept.part) for i, kept in enumerate(saved) if kept is not None and not left[i]]
+            new = _join_shares(work, [number for number, _ in shares], saved)
+            yield from _in_order(chain(known, new if folder is None else _save_each(new, groups, folder)))
     return_memory_after_call()
 
 
-def _split_evenly(items: Sequence[Item], n_left: int, n_workers: int) -> Iterator[Sequence[Item]]:
-    """Split a group so that every worker gets several shares of all inputs, and none waits long at the end."""
+def _split(items: Sequence[Item], n_left: int, n_workers: int) -> Iterator[Sequence[Item]]:
+    """Split a group so that every worker gets several shares of all inputs, and none waits long at the end.
+
+    A share has a logit cache of its own, so the number of evaluations depends slightly on the number of workers.
+    """
     size = INPUTS_AT_ONCE if n_workers == 1 else max(1, n_left // (SHARES * n_workers))
     yield from (items[first : first + size] for first in range(0, len(items), size))
+
+
+def _join_shares(
+    work: Iterable[tuple[int, Part]], groups: Sequence[int], saved: Sequence[Kept | None]
+) -> Iterator[tuple[int, Part]]:
+    """Yield the number and the part of each group as soon as all its shares are measured. `groups`: of each share."""
+    n_shares = Counter(groups)
+    measured: dict[int, dict[int, Part]] = {}
+    for share, part in work:
+        number = groups[share]
+        of_group = measured.setdefault(number, {})
+        of_group[share] = part
+        if len(of_group) == n_shares[number]:
+            kept = saved[number]
+            del measured[number]
+            start = Part((), 0, 0) if kept is None else kept.part
+            yield number, sum((of_group[i] for i in sorted(of_group)), start)
+
+
+def _save_each(
+    parts: Iterable[tuple[int, Part]], groups: Sequence[Sequence[Item]], folder: Folder
+) -> Iterator[tuple[int, Part]]:
+    for number, part in parts:
+        folder.save_part(groups[number][0].number, groups[number][-1].number, part)
+        yield number, part
 
 
 def _in_order(work: Iterable[tuple[int, Part]]) -> Iterator[Part]:

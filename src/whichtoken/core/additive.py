@@ -79,7 +79,7 @@ class _Fit:
     multiples: Float[np.ndarray, " noise"]
 
     def at(self, level: int, weight: float) -> Component:
-        posterior = self.means[:, level], self.variances[:, level], self.residuals[:, level]
+        posterior = (of[:, level].copy() for of in (self.means, self.variances, self.residuals))  # not all levels
         scale, multiple = sqrt(self.scales[level]), float(self.multiples[level])
         return Component(self.basis, float(NOISES[level]), weight, scale, *posterior, multiple)
 

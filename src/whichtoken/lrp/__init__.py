@@ -10,7 +10,7 @@ With rule sets that carry a gradient (AttnLRP, CP-LRP), relevance is `embeddings
 from whichtoken.lrp.gates import Gates, spread
 from whichtoken.lrp.mode import ReappliedRules, propagating, suspend_rules
 from whichtoken.lrp.rules import divide, scaled_matmul
-from whichtoken.lrp.rulesets import ATTN_LRP, C21, CP_LRP, CP_LRP_GRADIENT, ORIG, RULE_SETS, RuleSet
+from whichtoken.lrp.rulesets import ATTN_LRP, C21, CP_LRP, CP_LRP_GRADIENT, ORIG, RULE_SETS, RuleSet, has_plain_products
 
 __all__ = [
     "ATTN_LRP",
@@ -23,6 +23,7 @@ __all__ = [
     "ReappliedRules",
     "RuleSet",
     "divide",
+    "has_plain_products",
     "propagating",
     "scaled_matmul",
     "spread",

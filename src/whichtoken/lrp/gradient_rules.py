@@ -109,12 +109,13 @@ def half_gradient(operation: Operation, a: Any, b: Any) -> Tensor:
 
 
 def half_gradient_of_matmul(operation: Operation, a: Tensor, b: Tensor) -> Tensor:
-    """Do the same for a product of matrices."""
-    if min(a.dim(), b.dim()) < 2:
-        raise NotImplementedError
-    if carries_relevance(a) and carries_relevance(b):
-        return apply_function(_HalfMatmul, a, b)
-    return operation(a, b)
+    """Do the same for a product of matrices or vectors."""
+    if not carries_relevance(a) or not carries_relevance(b):
+        return operation(a, b)
+    matrices = a[None] if a.dim() == 1 else a, b[:, None] if b.dim() == 1 else b
+    product = apply_function(_HalfMatmul, *matrices)
+    product = product.squeeze(-1) if b.dim() == 1 else product
+    return product.squeeze(-1 if b.dim() == 1 else -2) if a.dim() == 1 else product
 
 
 def constant(operation: Operation, *args: Any, **options: Any) -> Tensor:

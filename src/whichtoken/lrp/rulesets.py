@@ -88,3 +88,9 @@ CP_LRP_GRADIENT = replace(
 )
 
 RULE_SETS = {rule_set.name: rule_set for rule_set in (C21, ORIG, ATTN_LRP, CP_LRP, CP_LRP_GRADIENT)}
+
+
+def has_plain_products(rule_set: RuleSet) -> bool:
+    """Return whether products have the rules that `rules.scaled_matmul` applies in one step."""
+    of = rule_set.rules
+    return of.get("matmul") is rules.matmul and of.get("multiply") is rules.multiply

@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from whichtoken.errors import UnsupportedModel
-from whichtoken.lrp import RuleSet, scaled_matmul
+from whichtoken.lrp import RuleSet, has_plain_products, scaled_matmul
 from whichtoken.models.architectures import Architecture
 
 NAME = "whichtoken"
@@ -99,8 +99,8 @@ def _attend(
     else:
         blocked = torch.zeros_like(scores[:, :1], dtype=torch.bool) if possible is None else ~possible
         blocked = blocked if hidden is None else blocked | hidden
-        # Added, not filled in: the sum needs no copy, and its gradient none, either. One mask serves all heads. Half
-        # the least number is enough, and no score makes it infinite.
+        # Added, not filled in: without rules, the sum needs no copy, and its gradient never does. One mask serves all
+        # heads. Half the least number is enough, and no score makes it infinite.
         mask = torch.zeros_like(blocked, dtype=scores.dtype).masked_fill_(blocked, torch.finfo(scores.dtype).min / 2)
         probabilities = _softmax(scores + mask if rules is not None or softcap is not None else scores.add_(mask))
         if blocked.all(-1).any():
@@ -124,8 +124,9 @@ def _scores(query: Tensor, key: Tensor, scaling: float, rules: RuleSet | None) -
     key = key.transpose(-1, -2)
     if rules is None or rules.carries == "gradient":
         return (query * scaling) @ key
-    is_complete = {"matmul", "multiply"} <= rules.rules.keys()  # not in an ablation
-    return scaled_matmul(query, key, scaling) if is_complete else query @ key * scaling
+    if has_plain_products(rules):
+        return scaled_matmul(query, key, scaling)
+    return query @ key * scaling
 
 
 def _softmax(scores: Tensor) -> Tensor:

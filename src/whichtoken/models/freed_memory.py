@@ -38,6 +38,7 @@ def return_memory_after_call() -> None:
     Fresh pages have to be cleared, which takes up to a sixth of the time of a call for one text.
     """
     resident = _resident_pages()
+    _watch.returned = min(_watch.returned, resident or 0)  # the user may have deleted a model meanwhile
     if resident is None or (resident - _watch.returned) * PAGESIZE > KEPT:
         return_freed_memory()
 

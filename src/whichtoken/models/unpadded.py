@@ -99,6 +99,7 @@ def skip_padding(subject: "Subject", mask: Bool[Tensor, "batch token"]) -> Itera
     real = None if bool(mask.all()) else mask.flatten().nonzero()[:, 0]
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        _layout.set(layout)
         if args:
             return (_select(args[0].flatten(0, 1), real)[None], *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": _select(kwargs["hidden_states"].flatten(0, 1), real)[None]}

@@ -3,7 +3,7 @@
 The matrix products of a small model are too small to be divided among cores; whole batches are not.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
@@ -41,7 +41,7 @@ def copy_twin(subject: Subject) -> Subject:
 
 def map_on_cores(
     work: Callable[[_State, _Item], _Result], states: Sequence[_State], items: Sequence[_Item]
-) -> Iterator[tuple[int, _Result]]:
+) -> Generator[tuple[int, _Result], None, None]:
     """Yield the number and the result of each item as soon as it is there. `states`: what each thread works with.
 
     With one state, the work is done here, in order. After an error, and if the caller takes no more results, the other

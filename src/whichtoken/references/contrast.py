@@ -43,7 +43,7 @@ def overlaps(
         rows = (trace.label == label).nonzero()[:, 0]
         used = index[rows]
         stored = label, choice.layers, int(used.max()) + 1
-        if len(rows) > 1:
+        if len(rows) > 1 or weights.device.type != "cpu":
             products = torch.einsum("bltd,rltd->brlt", weights[rows], library.read(*stored, n_tokens, weights))
         else:
             products = library.contract(*stored, weights[rows[0]])[None]

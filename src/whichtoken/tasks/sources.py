@@ -65,13 +65,17 @@ def split_source(task: Task, item: Any, index: int) -> tuple[Any, Source | None]
 
 
 def count_characters(item: Any) -> int:
-    """Return about how many characters an input has, whatever its form; 0 for images."""
+    """Return about how many characters an input has: a text, a pair, a chat, a row or an example; 0 for images.
+
+    Long columns of a row that are not read count, too, so a chunk may be smaller than necessary.
+    """
     if isinstance(item, str):
         return len(item)
     if isinstance(item, Mapping):
         return sum(map(count_characters, item.values()))
-    texts = item if isinstance(item, tuple | list) else getattr(item, "texts", ())
-    return sum(len(text) for text in texts if isinstance(text, str))
+    if isinstance(item, tuple | list):
+        return sum(map(count_characters, item))
+    return sum(count_characters(getattr(item, name, ())) for name in ("texts", "documents", "continuation"))
 
 
 def _parse(task: Task, row: Mapping[str, Any], index: int) -> TextExample | ImageExample | Prompt:
