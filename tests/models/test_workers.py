@@ -69,7 +69,7 @@ def test_passes_end_when_nobody_takes_further_results() -> None:
 
     results = map_on_cores(work, [1, 2], range(2))
     assert next(results) == (0, 0)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert ended == [1]
 
 

@@ -79,9 +79,9 @@ class _Fit:
     multiples: Float[np.ndarray, " noise"]
 
     def at(self, level: int, weight: float) -> Component:
-        posterior = (of[:, level].copy() for of in (self.means, self.variances, self.residuals))  # not all levels
+        mean, variance, residuals = (of[:, level].copy() for of in (self.means, self.variances, self.residuals))
         scale, multiple = sqrt(self.scales[level]), float(self.multiples[level])
-        return Component(self.basis, float(NOISES[level]), weight, scale, *posterior, multiple)
+        return Component(self.basis, float(NOISES[level]), weight, scale, mean, variance, residuals, multiple)
 
 
 @dataclass(frozen=True)
