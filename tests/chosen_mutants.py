@@ -240,7 +240,7 @@ CHOSEN = (
         "a benchmark of values is resumed as one of probabilities"),
     Chosen("bench/folder.py", "if record.row != row:", "if record.row < 0:",
         "bench/test_run.py::test_a_part_is_taken_over_only_as_it_was_saved", "results of another input are taken over"),
-    Chosen("bench/_run.py", "saved.last + 1 - first", "saved.last - first",
+    Chosen("bench/_run.py", "saved.last + 1 - group[0].number", "saved.last - group[0].number",
         "bench/test_run.py::test_a_part_that_was_begun_with_a_smaller_sample_is_completed",
         "an input is measured twice when a run is resumed"),
     Chosen("bench/_run.py", "Random(how.seed).shuffle(items)", "Random(0).shuffle(items)",

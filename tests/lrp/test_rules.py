@@ -249,7 +249,7 @@ def test_half_gradient_of_products_with_vectors() -> None:
         y = rule(torch.matmul, a, b)
         expected = torch.matmul(a, b)
         assert same(y, expected)
-        grad = random(*y.shape, seed=3)
+        grad = random(3, seed=3)[: y.numel()].reshape(y.shape)
         for found, wanted in zip(back(y, grad, a, b), back(expected, grad, a, b), strict=True):
             assert same(found, 0.5 * wanted)
     grad = random(3, seed=3)
