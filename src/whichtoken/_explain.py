@@ -45,8 +45,8 @@ from whichtoken.tasks.sources import OnBadInput, count_characters, explain_aroun
 
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | TokenLabels | AnswerTokens | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
-CHARACTERS_AT_ONCE = 2**18  # of a chunk: about 100 texts of 512 tokens
 Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
+CHARACTERS_AT_ONCE = 2**18  # of a chunk: about 100 texts of 512 tokens
 
 
 def explain(

@@ -252,6 +252,7 @@ def _join_shares(
 def _save_each(
     parts: Iterable[tuple[int, Part]], groups: Sequence[Sequence[Item]], folder: Folder
 ) -> Iterator[tuple[int, Part]]:
+    """Save each part, and yield it."""
     for number, part in parts:
         folder.save_part(groups[number][0].number, groups[number][-1].number, part)
         yield number, part

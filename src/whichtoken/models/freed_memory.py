@@ -35,7 +35,7 @@ def return_freed_memory() -> None:
 def return_memory_after_call() -> None:
     """Return free pages of the heap if the process has grown much since the last time; call it at the end of a call.
 
-    Fresh pages have to be cleared, which takes up to a sixth of the time of a call for one text.
+    The system has to clear fresh pages, which would slow down calls for one text.
     """
     resident = _resident_pages()
     _watch.returned = min(_watch.returned, resident or 0)  # the user may have deleted a model meanwhile
