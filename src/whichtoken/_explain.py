@@ -46,7 +46,7 @@ from whichtoken.tasks.sources import OnBadInput, count_characters, explain_aroun
 AnyTarget: TypeAlias = Predicted | Class | Contrast | Span | TokenLabels | AnswerTokens | SupportsIndex | str | None
 Targets: TypeAlias = Iterable[AnyTarget] | Literal["all"] | None
 Token: TypeAlias = str | SupportsIndex | tuple[int, int] | None
-CHARACTERS_AT_ONCE = 2**18  # of a chunk: about 100 texts of 512 tokens
+CHARACTERS_AT_ONCE = 2**17  # of a chunk: about 50 texts of 512 tokens
 
 
 def explain(

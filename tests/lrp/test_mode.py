@@ -236,3 +236,22 @@ def test_fused_attention_is_taken_apart(rules: Any, options: dict[str, Any]) -> 
     assert torch.allclose(answers[0][0], fused)
     for one, other in zip(*answers, strict=True):
         assert torch.allclose(one, other)
+
+
+class FailingRMSNorm(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("as some models do, and try something else")
+
+
+def test_rules_apply_again_after_an_error_inside_of_a_norm() -> None:
+    norm = FailingRMSNorm()
+
+    def step(x: Tensor) -> Tensor:
+        with pytest.raises(ValueError, match="try something else"):
+            norm(x)
+        return x.exp()
+
+    model = Model(step)
+    model.norm = norm
+    with propagating(model, ATTN_LRP), pytest.raises(RuleGap, match="exp"):
+        model(x())

@@ -12,11 +12,14 @@ from transformers import BertForSequenceClassification
 import whichtoken as wt
 from whichtoken.models import Batch, Subject, window_row
 from whichtoken.models.encoding import even_batches
+from whichtoken.models.unpadded import _lay_out
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [" ".join(WORDS[number : 2 + 3 * number]) for number in range(4)]
 LONG = " ".join((WORDS * 4)[:20])
-FULL = " ".join((WORDS * 4)[:14])  # with two special tokens, a row that attention reads as it is
+FULL = " ".join((WORDS * 4)[:30])  # with two special tokens, a row that attention reads as it is
+HALF = " ".join((WORDS * 4)[:14])  # two of them fill a chunk
+WIDE = " ".join((WORDS * 4)[:38])  # longer than the shortest chunk
 
 
 def batch_of(subject: Subject, texts: list[str]) -> Batch:
@@ -31,7 +34,9 @@ def plain_logits(subject: Subject, batch: Batch) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "electra", "roberta", "xlm-roberta"])
-@pytest.mark.parametrize("texts", [TEXTS, TEXTS[3:] * 2, [LONG, TEXTS[1]], [FULL, FULL], [FULL]])
+@pytest.mark.parametrize(
+    "texts", [TEXTS, TEXTS[3:] * 2, [LONG, TEXTS[1]], [FULL, FULL], [FULL], [HALF] * 4, [WIDE, LONG, *TEXTS]]
+)
 def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, texts: list[str]) -> None:
     subject = subject_of(kind).with_twin()
     batch = batch_of(subject, texts)
@@ -51,6 +56,32 @@ def test_the_last_block_computes_the_first_token_only(subject_of: SubjectOf) -> 
     n_tokens = int(batch.mask.sum())
     assert n_tokens < batch.mask.numel()
     assert seen == [(1, n_tokens), (1, n_tokens), (1, len(TEXTS))]
+
+
+@pytest.mark.parametrize("texts", [TEXTS, [WIDE, LONG, *TEXTS], [FULL]])
+def test_gradients_are_those_of_a_pass_with_padding(subject_of: SubjectOf, texts: list[str]) -> None:
+    subject = subject_of("bert")
+    methods = [wt.method("gradient-x-input"), wt.method("integrated-gradients", steps=4)]
+    found = wt.explain(subject, texts, methods)
+    with subject.model.register_forward_hook(lambda *_: None):  # a hook rules shortcuts out
+        expected = wt.explain(subject, texts, methods)
+    for mine, reference in zip(found, expected, strict=True):
+        for label in mine:
+            assert mine[label].scores == pytest.approx(reference[label].scores, rel=1e-9, abs=1e-12)
+
+
+def test_rows_are_put_into_as_few_chunks_as_fit() -> None:
+    """Each chunk has 32 tokens: whole rows, in their order."""
+    lengths = [20, 12, 1, 30, 2]
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    everywhere, of_first = _lay_out(mask, torch.float64)
+    assert everywhere.n_chunks == 3
+    assert everywhere.read is not None
+    assert everywhere.read.tolist() == [*range(33), *range(33, 63), 64, 65]
+    assert of_first.queries is not None
+    assert of_first.queries.view(3, 2).tolist() == [[0, 20], [32, 33], [63, 0]]
+    assert of_first.read is not None
+    assert of_first.read.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_heads_that_read_every_token_get_every_token() -> None:

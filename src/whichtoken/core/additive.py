@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from whichtoken.core.linear_algebra import eigenvectors
+from whichtoken.core.linear_algebra import eigenvectors, multiply
 
 NOISES = np.array(
     (5e-5, 2e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -35,53 +35,46 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class _Basis:
-    """The questions under one prior: the thin singular value decomposition of D C^½, squared values."""
+class _Bases:
+    """The questions under each prior: thin singular value decompositions of D C^½, with squared values.
 
-    lean: float
-    shape: Float[np.ndarray, " unit"]  # the square roots of S
-    prior: Float[np.ndarray, " unit"]  # the map, divided by these
-    design: Float[np.ndarray, "question unit"]  # the questions, times these
-    vectors: Float[np.ndarray, "question rank"]
-    values: Float[np.ndarray, " rank"]
-    gain: Float[np.ndarray, "unit rank"]  # C D' times the vectors
+    All priors are computed together, because an input has few questions and units. Vectors of value 0 are 0, too.
+    """
 
-    def solve(self, answers: Float[np.ndarray, "question n"], noise: float) -> Float[np.ndarray, "unit n"]:
-        """Return C D' (D C D' + l I)^-1 times the answers: the effects that they imply."""
-        seen: NDArray[np.float64] = self.gain @ ((self.vectors.T @ answers) / (self.values + noise)[:, None])
-        return seen
+    leans: Float[np.ndarray, " prior"]
+    shapes: Float[np.ndarray, "prior unit"]  # the square roots of S
+    maps: Float[np.ndarray, "prior unit"]  # the map, divided by these
+    designs: Float[np.ndarray, "prior question unit"]  # the questions, times these
+    vectors: Float[np.ndarray, "prior question rank"]
+    values: Float[np.ndarray, "prior rank"]
+    gains: Float[np.ndarray, "prior unit rank"]  # C D' times the vectors
 
-
-@dataclass(frozen=True)
-class Component:
-    """The posterior at one point of the grids."""
-
-    basis: _Basis
-    noise: float
-    weight: float
-    scale: float  # t
-    mean: Float[np.ndarray, " unit"]
-    variance: Float[np.ndarray, " unit"]
-    residuals: Float[np.ndarray, " question"]  # drop minus its prediction from the other answers
-    multiple: float  # of the map
+    @property
+    def along(self) -> Float[np.ndarray, "prior question"]:
+        """What each question removes of the map."""
+        removed: NDArray[np.float64] = (self.designs @ self.maps[:, :, None])[:, :, 0]
+        return removed
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """The posteriors under one prior, one for each noise level."""
+class _Fits:
+    """The posterior under each prior and at each noise level."""
 
-    basis: _Basis
-    evidence: Float[np.ndarray, " noise"]  # logarithm; -inf where the multiple of the map is negative
-    scales: Float[np.ndarray, " noise"]
-    means: Float[np.ndarray, "unit noise"]
-    variances: Float[np.ndarray, "unit noise"]
-    residuals: Float[np.ndarray, "question noise"]
-    multiples: Float[np.ndarray, " noise"]
+    bases: _Bases
+    evidence: Float[np.ndarray, "prior noise"]  # logarithm; -inf where the multiple of the map is negative
+    scales: Float[np.ndarray, "prior noise"]  # t²
+    means: Float[np.ndarray, "prior unit noise"]
+    variances: Float[np.ndarray, "prior unit noise"]
+    residuals: Float[np.ndarray, "prior question noise"]  # drop minus its prediction from the other answers
+    multiples: Float[np.ndarray, "prior noise"]  # of the map
 
-    def at(self, level: int, weight: float) -> Component:
-        mean, variance, residuals = (of[:, level].copy() for of in (self.means, self.variances, self.residuals))
-        scale, multiple = sqrt(self.scales[level]), float(self.multiples[level])
-        return Component(self.basis, float(NOISES[level]), weight, scale, mean, variance, residuals, multiple)
+    def weigh(self) -> Float[np.ndarray, "prior noise"]:
+        """Return the weight of each grid point; 0 if it is negligible."""
+        weights = np.exp(self.evidence - self.evidence.max())
+        weights /= weights.sum()
+        weights[weights <= NEGLIGIBLE] = 0
+        scaled: NDArray[np.float64] = weights / weights.sum()
+        return scaled
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,8 @@ class EffectEstimate:
     """The posterior of the effects."""
 
     answers: Answers
-    components: tuple[Component, ...]
+    fits: _Fits
+    weights: Float[np.ndarray, "prior noise"]  # of the fits
     mean: Float[np.ndarray, " unit"]
     spread: Float[np.ndarray, " unit"]  # scale of a Student t distribution with `freedom` degrees of freedom
     prior_spread: Float[np.ndarray, " unit"]  # the same before any answer, without what the map adds
@@ -105,44 +99,38 @@ class EffectEstimate:
 
         A draw from prior and noise is corrected by what it gets wrong about the answers (Matheron's rule).
         """
-        draws, ends = np.empty_like(normal), np.cumsum([component.weight for component in self.components])
+        bases, possible = self.fits.bases, np.argwhere(self.weights > 0)
+        ends = np.cumsum(self.weights[tuple(possible.T)])
         uniform = np.array([0.5 + 0.5 * erf(number / sqrt(2)) for number in shared[:, 0]])
-        chosen = np.searchsorted(ends, uniform * ends[-1]).clip(max=len(ends) - 1)
-        for number in np.unique(chosen):
-            rows, component = chosen == number, self.components[number]
-            basis = component.basis
-            guess = component.scale * (normal[rows] + basis.lean * shared[rows, 1:2] * basis.prior)
-            noise = component.scale * sqrt(component.noise) * shared[rows, 2 : 2 + len(self.answers.drops)]
-            wrong = self.answers.drops - guess @ basis.design.T - noise
-            draws[rows] = guess * basis.shape + basis.solve(wrong.T, component.noise).T
+        chosen, levels = possible[np.searchsorted(ends, uniform * ends[-1]).clip(max=len(ends) - 1)].T
+        scales, noises = np.sqrt(self.fits.scales[chosen, levels])[:, None], NOISES[levels][:, None]
+        own, draws = shared[:, 2 : 2 + len(self.answers.drops)], np.empty_like(normal)
+        for basis in np.unique(chosen):
+            rows = chosen == basis
+            around = bases.leans[basis] * shared[rows, 1:2] * bases.maps[basis]
+            guess = scales[rows] * (normal[rows] + around)
+            noise = scales[rows] * np.sqrt(noises[rows]) * own[rows]
+            wrong = self.answers.drops - multiply(guess, bases.designs[basis].T) - noise
+            seen = multiply(wrong, bases.vectors[basis]) / (bases.values[basis] + noises[rows])
+            draws[rows] = guess * bases.shapes[basis] + multiply(seen, bases.gains[basis].T)
         return draws
 
 
 def fit_effects(answers: Answers, prior: Float[np.ndarray, " unit"]) -> EffectEstimate:
     """Return the posterior of the effects. `prior`: a map whose largest absolute value is 1, or zeros for none."""
-    even = np.ones(len(prior))
-    shapes = [even, BASE + np.abs(prior)] if prior.any() else [even]
-    bases = [_decompose(answers, prior, k, shape) for shape in shapes for k in (LEANS if prior.any() else LEANS[:1])]
-    fits = [_fit(basis, answers.drops) for basis in bases]
-    evidence = np.stack([fit.evidence for fit in fits])
-    weights = np.exp(evidence - evidence.max())
-    weights /= weights.sum()
-    chosen = np.argwhere(weights > NEGLIGIBLE)
-    weights = weights[tuple(chosen.T)] / weights[tuple(chosen.T)].sum()
-    components = tuple(fits[i].at(level, w) for (i, level), w in zip(chosen.tolist(), weights.tolist(), strict=True))
-    mean, residuals = (
-        np.einsum("c,cp->p", weights, np.stack([getattr(component, name) for component in components]))
-        for name in ("mean", "residuals")
-    )
-    around = np.stack([component.variance + (component.mean - mean) ** 2 for component in components])
+    fits = _fit(_decompose(answers, prior), answers.drops)
+    weights = fits.weigh()
+    mean, residuals = (np.einsum("bl,bpl->p", weights, of_point) for of_point in (fits.means, fits.residuals))
+    around = fits.variances + (fits.means - mean[:, None]) ** 2
     return EffectEstimate(
         answers,
-        components,
+        fits,
+        weights,
         mean,
-        np.sqrt(weights @ around),
-        np.sqrt(sum(c.weight * (c.scale * c.basis.shape) ** 2 for c in components)),
-        sum(component.weight * component.multiple for component in components),
-        sqrt(sum(component.weight * component.noise * component.scale**2 for component in components)),
+        np.sqrt(np.einsum("bl,bpl->p", weights, around)),
+        np.sqrt((weights * fits.scales).sum(1) @ fits.bases.shapes**2),
+        float((weights * fits.multiples).sum()),
+        sqrt((weights * fits.scales * NOISES).sum()),
         len(answers.drops) + 1,
         _additivity(answers, residuals),
     )
@@ -160,40 +148,42 @@ def _additivity(answers: Answers, residuals: Float[np.ndarray, " question"]) -> 
     return max(0.0, 1 - float(np.mean(residuals[predictable] ** 2) / np.var(drops)))
 
 
-def _decompose(
-    answers: Answers, prior: Float[np.ndarray, " unit"], lean: float, shape: Float[np.ndarray, " unit"]
-) -> _Basis:
+def _decompose(answers: Answers, prior: Float[np.ndarray, " unit"]) -> _Bases:
     """Decompose the smaller of the two products of the design with itself."""
-    design, prior = answers.removed * shape, prior / shape
-    along = design @ prior
-    features = np.concatenate([design, lean * along[:, None]], 1) if lean else design
-    if len(features) <= features.shape[1]:
-        values, vectors = eigenvectors(features @ features.T)
+    even, leans = np.ones(len(prior)), LEANS if prior.any() else LEANS[:1]
+    shapes = np.stack([shape for shape in ((even, BASE + np.abs(prior)) if prior.any() else (even,)) for _ in leans])
+    lean, maps = np.tile(leans, len(shapes) // len(leans)), prior / shapes
+    designs = answers.removed * shapes[:, None]
+    along = designs @ maps[:, :, None]
+    features = np.concatenate([designs, lean[:, None, None] * along], 2)
+    if features.shape[1] <= features.shape[2]:
+        values, vectors = eigenvectors(features @ features.transpose(0, 2, 1))
     else:
-        values, right = eigenvectors(features.T @ features)
-        vectors = features @ right / np.sqrt(values.clip(min=np.finfo(float).tiny))
-    real = values > 1e-10 * max(values.max(), 1.0)
-    values, vectors = values[real], vectors[:, real]
-    gain = (design.T + lean**2 * np.outer(prior, along)) @ vectors
-    return _Basis(lean, shape, prior, design, vectors, values, gain * shape[:, None])
+        values, right = eigenvectors(features.transpose(0, 2, 1) @ features)
+        vectors = features @ right / np.sqrt(values.clip(min=np.finfo(float).tiny))[:, None]
+    real = values > 1e-10 * values.max(1, initial=1.0, keepdims=True)
+    values, vectors = np.where(real, values, 0), np.where(real[:, None], vectors, 0)
+    moved = designs.transpose(0, 2, 1) + (lean**2)[:, None, None] * maps[:, :, None] * along.transpose(0, 2, 1)
+    return _Bases(lean, shapes, maps, designs, vectors, values, (moved @ vectors) * shapes[:, :, None])
 
 
-def _fit(basis: _Basis, drops: Float[np.ndarray, " question"]) -> _Fit:
-    """Return evidence and posterior at each noise level."""
-    n, seen = len(drops), basis.vectors.T @ drops
-    outside = drops - basis.vectors @ seen  # what no effects can explain
-    inverse = 1 / (basis.values[:, None] + NOISES)  # rank noise
-    misfit = FLOOR**2 + seen**2 @ inverse + outside @ outside / NOISES
-    log_determinant = -np.log(inverse).sum(0) + (n - len(seen)) * np.log(NOISES)
+def _fit(bases: _Bases, drops: Float[np.ndarray, " question"]) -> _Fits:
+    """Return evidence and posterior under each prior, at each noise level."""
+    n, seen = len(drops), drops @ bases.vectors  # prior rank
+    outside = drops - (bases.vectors @ seen[:, :, None])[:, :, 0]  # what no effects can explain
+    noisy = bases.values[:, :, None] + NOISES  # prior rank noise
+    inverse = 1 / noisy
+    misfit = FLOOR**2 + (seen[:, None] ** 2 @ inverse)[:, 0] + (outside**2).sum(1, keepdims=True) / NOISES
+    log_determinant = np.log(noisy).sum(1) + (n - seen.shape[1]) * np.log(NOISES)
     # Without evidence, answers are believed: noise levels have the prior weight 1 / (1 + l).
     evidence = -0.5 * log_determinant - (n + 1) / 2 * np.log(misfit) - np.log1p(NOISES)
-    explained = seen[:, None] * inverse
-    duals = basis.vectors @ explained + outside[:, None] / NOISES
-    squares = basis.vectors**2
-    own = squares @ inverse + (1 - squares.sum(1)).clip(min=0)[:, None] / NOISES
-    scales = misfit / (n + 1)
-    before = basis.shape**2 * (1 + basis.lean**2 * basis.prior**2)
-    variances = (before[:, None] - basis.gain**2 @ inverse).clip(min=0) * scales
-    multiples = basis.lean**2 * ((basis.design @ basis.prior) @ duals)
+    explained = seen[:, :, None] * inverse
+    duals = bases.vectors @ explained + outside[:, :, None] / NOISES
+    squares = bases.vectors**2
+    own = squares @ inverse + (1 - squares.sum(2)).clip(min=0)[:, :, None] / NOISES
+    scales, leans = misfit / (n + 1), bases.leans[:, None] ** 2
+    before = bases.shapes**2 * (1 + leans * bases.maps**2)
+    variances = (before[:, :, None] - bases.gains**2 @ inverse).clip(min=0) * scales[:, None]
+    multiples = leans * (bases.along[:, None] @ duals)[:, 0]
     evidence = np.where(multiples >= 0, evidence, -np.inf)
-    return _Fit(basis, evidence, scales, basis.gain @ explained, variances, duals / own, multiples)
+    return _Fits(bases, evidence, scales, bases.gains @ explained, variances, duals / own, multiples)

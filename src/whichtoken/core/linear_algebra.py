@@ -15,9 +15,11 @@ def multiply(a: Float[np.ndarray, "n k"], b: Float[np.ndarray, "k *m"]) -> Float
     return product
 
 
-def eigenvectors(matrix: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
-    """Return the eigenvalues and eigenvectors of a symmetric matrix."""
-    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
+def eigenvectors(
+    matrices: Float[np.ndarray, "*batch n n"],
+) -> tuple[Float[np.ndarray, "*batch n"], Float[np.ndarray, "*batch n n"]]:
+    """Return the eigenvalues and eigenvectors of symmetric matrices."""
+    values, vectors = torch.linalg.eigh(torch.from_numpy(matrices))
     return values.numpy(), vectors.numpy()
 
 

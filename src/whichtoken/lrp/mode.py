@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import cache, partial
 from inspect import signature
 from threading import get_ident
@@ -72,22 +72,27 @@ def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterat
     that requires a gradient. `strict`: an operation without a rule raises RuleGap; otherwise it keeps its ordinary
     gradient. Operations that bypass torch's Python functions (a scripted function, vmap) cannot be intercepted.
     """
-    scripted = next(
-        (name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)), None
-    )
+    modules = list(model.named_modules())
+    scripted = next((name for name, module in modules if isinstance(module, torch.jit.ScriptModule)), None)
     if scripted is not None:
         raise UnsupportedModel(f"module {scripted} is compiled by torch.jit, so its operations cannot be intercepted")
     learning = next((name for name, parameter in model.named_parameters() if parameter.requires_grad), None)
     if learning is not None:
         raise UsageError(f"parameter {learning} requires a gradient, so relevance would go to it; freeze the model")
     with ExitStack() as stack:
-        for module in model.modules():
-            for kind, pattern in MODULES.items():
-                if kind in rules.rules and re.search(pattern, type(module).__name__):
-                    _treat_as_one_step(stack, module, rules.rules[kind])
+        for _, module in modules:
+            kind = _kind_of_module(type(module).__name__)
+            if kind is not None and kind in rules.rules:
+                _treat_as_one_step(stack, module, rules.rules[kind])
         mode = stack.enter_context(_Rules(rules, strict))
         stack.callback(_applied.reset, _applied.set(mode))
         yield
+
+
+@cache
+def _kind_of_module(class_name: str) -> str | None:
+    """Return which operation with one rule a module of this class computes; None: none, or several."""
+    return next((kind for kind, pattern in MODULES.items() if re.search(pattern, class_name)), None)
 
 
 @contextmanager
@@ -116,25 +121,30 @@ class ReappliedRules:
 
 def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
     """Run the module on a constant, so that none of its steps gets a rule, then apply one rule to the whole."""
-    inputs: list[Tensor] = []
-    thread = get_ident()
+    entered: list[tuple[Tensor, Token[_Rules | None] | None]] = []  # inputs, and how to apply rules again
+    thread, dtypes = get_ident(), {parameter.dtype for parameter in module.parameters()}
 
     def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if get_ident() != thread:  # hooks belong to the model, which other threads may be running
             return None
-        inputs.append(args[0])
         constant = args[0].detach()
+        # Its steps need no rules, but may need the rules' precision.
+        entered.append((args[0], _applied.set(None) if dtypes <= {constant.dtype} else None))
         return (constant.clone() if getattr(module, "inplace", False) else constant, *args[1:])
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        x = inputs.pop() if get_ident() == thread else None
-        if x is None or not carries_relevance(x):
+        if get_ident() != thread or not entered:
+            return output
+        x, token = entered.pop()
+        if token is not None:
+            _applied.reset(token)
+        if output is None or not carries_relevance(x):  # None: the module has raised an error
             return output
         with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
             return rule(lambda tensor: module.forward(tensor) if carries_relevance(tensor) else output, x)
 
     stack.enter_context(module.register_forward_pre_hook(before))
-    stack.enter_context(module.register_forward_hook(after))
+    stack.enter_context(module.register_forward_hook(after, always_call=True))
 
 
 class _Rules(TorchFunctionMode):
@@ -146,9 +156,9 @@ class _Rules(TorchFunctionMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
-        name = getattr(operation, "__name__", "") or str(operation)
         if _applied.get() is not self:
             return operation(*args, **options)
+        name = getattr(operation, "__name__", "") or str(operation)
         if name in READS and not carries_relevance(result := operation(*args, **options)):
             return result
         tensors = _tensors((*args, *options.values()))

@@ -76,8 +76,9 @@ def _centres(maps: Float[Tensor, "map token"], n: int, seed: int) -> Float[Tenso
 def _mean_when_kept(
     kept: Bool[Tensor, "n token"], probabilities: Float[Tensor, " n"], free: Bool[Tensor, " token"]
 ) -> Float[Tensor, " token"]:
-    weights = kept.to(probabilities.dtype)
-    mean = (probabilities @ weights) / weights.sum(0).clamp(min=1)
+    weights, first = kept.to(probabilities.dtype), probabilities[0]
+    # As differences: means of equal probabilities are then equal, and scaling does not turn their rounding into scores.
+    mean = first + ((probabilities - first) @ weights) / weights.sum(0).clamp(min=1)
     known = free & kept.any(0)
     lowest = mean[known].min() if known.any() else mean.new_zeros(())
     return torch.where(known, mean, torch.where(free, lowest, 0))

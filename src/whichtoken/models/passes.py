@@ -21,7 +21,9 @@ from whichtoken.models.encoding import Batch
 from whichtoken.models.memory import BETWEEN_BLOCKS, LARGE, compute_again, estimate_graph, forget_inside
 from whichtoken.models.out_of_memory import is_out_of_memory
 from whichtoken.models.quantised import check_derivatives, watch_gradients
+from whichtoken.models.shortcuts import choose_shortcut
 from whichtoken.models.subject import Subject
+from whichtoken.models.unpadded import NAME as UNPADDED
 
 Choose = Callable[[Tensor], Objective]  # from logits to the objective to explain
 Tensors = dict[Site, list[Tensor]]
@@ -86,6 +88,9 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
     eager = subject.own_attention == "eager"
     tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
     lean = differentiable and _can_forget(request, sites, rules, fused=not tapping)
+    shorten = sites <= {Site.EMBEDDINGS} and not lean and (rules is None or rules.carries == "gradient")
+    shortcut = choose_shortcut(subject, own_attention=not tapping) if shorten else None
+    other = UNPADDED if shorten and not tapping and subject.skips_padding else None
     with ExitStack() as stack:
         stack.enter_context(_differentiating(differentiable))
         if differentiable:
@@ -101,7 +106,9 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
             stack.enter_context(_record_hidden(subject.blocks, captured))
         if lean:
             stack.enter_context(forget_inside(subject))
-        with _attending(subject, tap if tapping else None), _propagating(subject, rules):
+        if shortcut is not None:
+            stack.enter_context(shortcut(request.batch))
+        with _attending(subject, tap if tapping else None, other), _propagating(subject, rules):
             logits = subject.forward(request.batch)
         if differentiable and rules is None:
             check_derivatives(logits)
@@ -120,9 +127,10 @@ def _can_forget(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
 
 
 @contextmanager
-def _attending(subject: Subject, tap: Tap | None) -> Iterator[None]:
+def _attending(subject: Subject, tap: Tap | None, other: str | None = None) -> Iterator[None]:
+    """Attend by way of a tap, or by another implementation than the model's own."""
     if tap is None:
-        use_attention(subject.model, subject.own_attention)
+        use_attention(subject.model, other or subject.own_attention)
         yield
     else:
         with tap_attention(subject.model, subject.architecture, tap):

@@ -49,8 +49,21 @@ def watch_gradients(model: nn.Module) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for name, module in _linear_modules(model):
-            stack.enter_context(module.register_forward_hook(_gradient_check(name)))
+            if not _is_plain(module):
+                stack.enter_context(module.register_forward_hook(_gradient_check(name)))
         yield
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Return whether this is torch's own linear module as it was made, through which gradients always pass."""
+    held = vars(module)
+    return (
+        type(module) is nn.Linear
+        and "forward" not in held
+        and not module._forward_hooks
+        and type(module.weight) is nn.Parameter
+        and module.weight.is_floating_point()
+    )
 
 
 def _gradient_check(name: str) -> Any:

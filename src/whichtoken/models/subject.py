@@ -49,9 +49,10 @@ from whichtoken.models.kinds import check_kind
 from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.readouts import weigh_positions
+from whichtoken.models.shortcuts import choose_shortcut
 from whichtoken.models.twin import make_twin
 from whichtoken.models.unpadded import NAME as UNPADDED
-from whichtoken.models.unpadded import can_skip_padding, skip_padding
+from whichtoken.models.unpadded import can_skip_padding
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
@@ -342,6 +343,7 @@ class Subject:
         """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
         twin = self.with_twin()
         twin.use_fast_attention(UNPADDED if twin.skips_padding else None)
+        shortcut = choose_shortcut(twin)
 
         def run(rows: Sequence[int]) -> list[Tensor]:
             part = batch.between(rows[0], rows[-1] + 1)
@@ -350,8 +352,7 @@ class Subject:
                 if embeddings is not None:
                     of_rows = embeddings[rows[0] : rows[-1] + 1]
                     stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: of_rows))
-                if twin.skips_padding:
-                    stack.enter_context(skip_padding(twin, part.mask))
+                stack.enter_context(shortcut(part))
                 return [twin.forward(part)]
 
         parts = halve_if_needed(run, range(len(batch.ids)))

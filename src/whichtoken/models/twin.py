@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -46,7 +47,12 @@ def make_twin(model: Any) -> Any:
         plain = [(memo.start(module), items) for module, items in modules if kinds[type(module)]]
         try:
             for made, items in plain:
-                vars(made).update((name, memo.copy(value)) for name, value in items if name != COMPILED)
+                content = vars(made)
+                for name, value in items:
+                    if type(value) in IMMUTABLE:
+                        content[name] = value
+                    elif name != COMPILED:
+                        content[name] = memo.copy(value)
             return copy.deepcopy(model, memo.copies)
         except Exception as error:  # any exception, from a part that cannot be copied
             raise UnsupportedModel(
@@ -59,15 +65,21 @@ def _share_tensors_and_hooks(memo: "_Memo", items: Sequence[tuple[str, Any]]) ->
     for name, value in items:
         if type(value) in IMMUTABLE:
             continue
-        if isinstance(value, Tensor):
-            memo.share(value)
-        elif name in TENSORS:
-            memo.copies[id(value)] = {key: memo.share(tensor) for key, tensor in memo.hold(value)}
-        elif name.endswith(HOOKS) and isinstance(value, dict):
+        if name in TENSORS:
+            memo.copies[id(value)] = {key: memo.share(tensor) for key, tensor in memo.hold(value)} if value else {}
+        elif _holds_hooks(name) and isinstance(value, dict):
             hooks = list(value.items())
             if name in CALLED_IN_A_PASS:
                 hooks = [(key, _Guarded(hook)) for key, hook in hooks]
             memo.copies[id(value)] = OrderedDict(hooks)
+        elif isinstance(value, Tensor):
+            memo.share(value)
+
+
+@cache
+def _holds_hooks(name: str) -> bool:
+    """Return whether an attribute of this name holds hooks; most names occur in every module."""
+    return name.endswith(HOOKS)
 
 
 def _is_plain(kind: type) -> bool:
@@ -87,7 +99,17 @@ def _is_plain(kind: type) -> bool:
 
 def has_hooks(model: nn.Module) -> bool:
     """Return whether a pass calls hooks."""
-    return any(getattr(module, name, None) for module in model.modules() for name in CALLED_IN_A_PASS)
+    return _holds_any(model, CALLED_IN_A_PASS)
+
+
+def runs_as_written(model: nn.Module) -> bool:
+    """Return whether a model is of transformers, and nothing of the user would notice what its modules read."""
+    return type(model).__module__.startswith("transformers.") and not _holds_any(model, CALLED_IN_A_PASS | {COMPILED})
+
+
+def _holds_any(model: nn.Module, names: frozenset[str]) -> bool:
+    """Return whether a module has one of these attributes, and it is not empty."""
+    return any(held.get(name) for held in map(vars, model.modules()) for name in names)
 
 
 @dataclass(frozen=True)
@@ -114,7 +136,9 @@ class _Memo:
         if type(value) in IMMUTABLE:
             return value
         known = self.copies.get(id(value))
-        if known is None and type(value) is dict:  # most often of submodules
+        if known is None and type(value) is set and not value:  # every module has one
+            known = self.copies[id(value)] = set()
+        elif known is None and type(value) is dict:  # most often of submodules
             known = self.copies[id(value)] = {}
             known.update((self.copy(key), self.copy(item)) for key, item in self.hold(value))
         return copy.deepcopy(value, self.copies) if known is None else known

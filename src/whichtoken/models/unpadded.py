@@ -5,66 +5,100 @@ the blocks as one long row without padding, and only attention treats the rows s
 first token needs nothing else of the last block from the attention on. Both change results only by rounding errors.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from whichtoken.models.architectures import Readout
-from whichtoken.models.twin import has_hooks
+from whichtoken.models.twin import runs_as_written
 
 if TYPE_CHECKING:
     from whichtoken.models.subject import Subject
 
 NAME = "whichtoken-unpadded"
-EVEN = 16  # tokens: fused attention is up to three times faster on rows whose length is a multiple of this
+# Tokens: fused attention is up to three times faster on multiples of the one, and best from the other on.
+EVEN, SHORTEST = 16, 32
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where tokens are in the long row, and in the rows that attention reads, whose length is a multiple of `EVEN`."""
+    """Where attention finds the tokens of the long row: in chunks of the same length, each with one or more whole rows.
 
-    shape: tuple[int, int]  # of what attention reads: rows, tokens
-    sources: Int[Tensor, " place"] | None  # for each place there, a token of the long row; None: the same order
-    places: Int[Tensor, " real"] | None  # for each token of the long row, its place there
-    hides: Float[Tensor, "batch 1 1 token"] | None  # added to the scores of attention: -inf at padding
-    first: Int[Tensor, " batch"]  # the first token of each row, in the long row
-    reads_first: bool = False  # only the attention of first tokens is read
+    Padding repeats a token, so that it is finite.
+    """
 
-    def split(self, joined: Float[Tensor, "1 real *rest"]) -> Float[Tensor, "batch token *rest"]:
-        """Return rows. Padding repeats a token, so that it is finite."""
-        flat = joined[0] if self.sources is None else joined[0].index_select(0, self.sources)
-        return flat.view(*self.shape, *flat.shape[1:])
+    n_chunks: int
+    queries: Int[Tensor, " query"] | None  # of all chunks: tokens of the long row; None: all of them, in this order
+    keys: Int[Tensor, " key"] | None
+    hides: Float[Tensor, "chunk 1 _ _"] | None  # added to the scores of attention: -inf at other rows and padding
+    read: Int[Tensor, " read"] | None  # which queries are not padding; None: all
 
-    def join(self, rows: Float[Tensor, "batch token *rest"]) -> Float[Tensor, "1 real *rest"]:
-        return _select(rows.flatten(0, 1), self.places)[None]
-
-
-def _lay_out(mask: Bool[Tensor, "batch token"], dtype: torch.dtype) -> _Layout:
-    lengths = mask.sum(-1)
-    first = lengths.cumsum(0) - lengths
-    wide = functional.pad(mask, (0, -mask.shape[1] % EVEN))
-    if bool(wide.all()):
-        return _Layout((len(wide), wide.shape[1]), None, None, None, first)
-    sources = torch.where(wide, wide.flatten().cumsum(0).view(wide.shape) - 1, first[:, None]).flatten()
-    hides = torch.zeros(wide.shape, dtype=dtype, device=mask.device).masked_fill_(~wide, -torch.inf)
-    places = wide.flatten().nonzero()[:, 0]
-    return _Layout((len(wide), wide.shape[1]), sources, places, hides[:, None, None], first)
+    def attend(
+        self, module: nn.Module, rows: Sequence[Float[Tensor, "real head dim"]], options: dict[str, Any]
+    ) -> Float[Tensor, "read head dim"]:
+        """Compute the fused attention of queries, keys and values."""
+        chunks = (
+            _select(row, tokens).reshape(self.n_chunks, -1, *row.shape[1:]).transpose(1, 2)
+            for row, tokens in zip(rows, (self.queries, self.keys, self.keys), strict=True)
+        )
+        context, _ = sdpa_attention_forward(module, *chunks, self.hides, **{**options, "is_causal": False})
+        return _select(context.flatten(0, 1), self.read)
 
 
 def _select(flat: Float[Tensor, "token *rest"], chosen: Int[Tensor, " chosen"] | None) -> Float[Tensor, "_ *rest"]:
     return flat if chosen is None else flat.index_select(0, chosen)
 
 
-_layout: ContextVar[_Layout | None] = ContextVar("whichtoken_layout", default=None)
+def _lay_out(mask: Bool[Tensor, "batch token"], dtype: torch.dtype) -> tuple[_Layout, _Layout]:
+    """Return where all tokens are, and where only the first token of each row is a query."""
+    (n_rows, longest), lengths, device = mask.shape, mask.sum(-1), mask.device
+    size = max(SHORTEST, longest + -longest % EVEN)
+    chunk, before, number = torch.tensor(_fill_chunks(lengths.tolist(), size), device=device).T
+    n_chunks, first, rows = int(chunk[-1]) + 1, lengths.cumsum(0) - lengths, torch.arange(n_rows, device=device)
+    row = rows.repeat_interleave(lengths)  # of each token of the long row
+    tokens = torch.arange(len(row), device=device)
+    places = (chunk * size + before - first)[row] + tokens
+    owners = row.new_full((n_chunks * size,), -1).index_copy_(0, places, row).view(n_chunks, size)
+    keys = read = None
+    if len(places) < owners.numel():
+        keys, read = row.new_zeros(owners.numel()).index_copy_(0, places, tokens), places
+    # Rows that have a chunk to themselves need no matrix, which may be large.
+    seen = owners[:, None] >= 0 if n_chunks == n_rows else owners[:, :, None] == owners[:, None]
+    everywhere = _Layout(n_chunks, keys, keys, _hide(~seen, dtype), read)
+    most = int(number.max()) + 1
+    slots = chunk * most + number
+    queries = row.new_zeros(n_chunks * most).index_copy_(0, slots, first)
+    asking = owners[:, 0].repeat_interleave(most).index_copy_(0, slots, rows).view(n_chunks, most)
+    return everywhere, _Layout(n_chunks, queries, keys, _hide(asking[:, :, None] != owners[:, None], dtype), slots)
+
+
+def _fill_chunks(lengths: Sequence[int], size: int) -> list[tuple[int, int, int]]:
+    """Put rows one after the other; return the chunk of each, and how many tokens and rows come before it in there."""
+    places, chunk, n_tokens, n_rows = list[tuple[int, int, int]](), 0, 0, 0
+    for length in lengths:
+        if n_tokens + length > size:
+            chunk, n_tokens, n_rows = chunk + 1, 0, 0
+        places.append((chunk, n_tokens, n_rows))
+        n_tokens, n_rows = n_tokens + length, n_rows + 1
+    return places
+
+
+def _hide(hidden: Bool[Tensor, "chunk query key"], dtype: torch.dtype) -> Float[Tensor, "chunk 1 query key"] | None:
+    if not bool(hidden.any()):
+        return None
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)[:, None]
+
+
+# The layout, and the tokens of the long row whose attention it computes; None: of all.
+_layout: ContextVar[tuple[_Layout, Int[Tensor, " batch"] | None] | None] = ContextVar("whichtoken_layout", default=None)
 
 
 def can_skip_padding(subject: "Subject") -> bool:
@@ -81,12 +115,10 @@ def can_skip_padding(subject: "Subject") -> bool:
         and architecture.positions_in_embeddings
         and architecture.norm is not None
         and subject.n_layers == len(subject.blocks)
-        and type(model).__module__.startswith("transformers.")
         and getattr(model, "_supports_sdpa", False)
         and not getattr(model.config, "chunk_size_feed_forward", 0)
         and not getattr(model.config, "is_decoder", False)
-        and not has_hooks(model)
-        and not any(getattr(module, "_compiled_call_impl", None) for module in model.modules())
+        and runs_as_written(model)
     )
 
 
@@ -95,17 +127,20 @@ def skip_padding(subject: "Subject", mask: Bool[Tensor, "batch token"]) -> Itera
     """Let passes of a twin skip padding inside the block. It must use the attention implementation `NAME`."""
     blocks, norm = subject.blocks, str(subject.architecture.norm)
     only_first = subject.head.pools and subject.readout_kind is Readout.FIRST
-    layout = _lay_out(mask, subject.model.dtype)
+    everywhere, of_first = _lay_out(mask, subject.model.dtype)
+    lengths = mask.sum(-1)
+    first = lengths.cumsum(0) - lengths  # tokens of the long row
     real = None if bool(mask.all()) else mask.flatten().nonzero()[:, 0]
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        _layout.set(layout)
+        _layout.set((everywhere, None))
         if args:
             return (_select(args[0].flatten(0, 1), real)[None], *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": _select(kwargs["hidden_states"].flatten(0, 1), real)[None]}
 
     def before_last(module: nn.Module, args: tuple[Any, ...]) -> None:
-        _layout.set(replace(layout, reads_first=only_first))
+        if only_first:
+            _layout.set((of_first, first))
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         hidden = output if isinstance(output, Tensor) else output[0]
@@ -113,12 +148,12 @@ def skip_padding(subject: "Subject", mask: Bool[Tensor, "batch token"]) -> Itera
         return rows if isinstance(output, Tensor) else (rows, *output[1:])
 
     with ExitStack() as stack:
-        stack.callback(_layout.reset, _layout.set(layout))
+        stack.callback(_layout.reset, _layout.set((everywhere, None)))
         stack.enter_context(blocks[0].register_forward_pre_hook(before, with_kwargs=True))
         stack.enter_context(blocks[-1].register_forward_pre_hook(before_last))
         if only_first:
             last = blocks[-1].get_submodule(norm)
-            stack.enter_context(last.register_forward_hook(lambda module, args, output: output[:, layout.first]))
+            stack.enter_context(last.register_forward_hook(lambda module, args, output: output[:, first]))
         stack.enter_context(blocks[-1].register_forward_hook(after))
         yield
 
@@ -140,16 +175,13 @@ def _attend(
     attention_mask: None,
     **options: Any,
 ) -> tuple[Float[Tensor, "1 real head dim"], None]:
-    """Compute the fused attention of each row."""
+    """Compute the attention of each row: of all its tokens, or of the first, and 0 of the others."""
     layout = _layout.get()
     assert layout is not None, "this attention needs `skip_padding`"
-    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    queries = query[0].index_select(0, layout.first)[:, None] if layout.reads_first else layout.split(query)
-    rows = (x.transpose(1, 2) for x in (queries, layout.split(key), layout.split(value)))
-    context, _ = sdpa_attention_forward(module, *rows, layout.hides, **{**options, "is_causal": False})
-    if not layout.reads_first:
-        return layout.join(context), None
-    return torch.zeros_like(query).index_copy_(1, layout.first, context.transpose(0, 1)), None
+    chosen, first = layout
+    rows = [states[0].transpose(0, 1) for states in (query, key, value)]
+    context = chosen.attend(module, rows, options)
+    return (context if first is None else torch.zeros_like(rows[0]).index_copy_(0, first, context))[None], None
 
 
 def _no_mask(*arguments: Any, **options: Any) -> None:
