@@ -24,8 +24,10 @@ from whichtoken.models import (
     capture_each,
     copy_twin,
     count_workers,
+    even_batches,
     halve_if_needed,
     map_on_cores,
+    share_among_cores,
 )
 from whichtoken.models.free_memory import available_bytes
 from whichtoken.models.memory import estimate_bytes
@@ -75,9 +77,17 @@ class Job:
         eager = self.subject.own_attention == "eager"
         kept = max(_n_attentions(needs, eager) for needs in self.passes.values())
         heads = config.num_hidden_layers * config.num_attention_heads * kept
-        most = SLOW_TOKENS if self.is_slow else TOKENS_PER_BATCH
+        most = 2 * SLOW_TOKENS if self.is_slow else TOKENS_PER_BATCH  # with padding
         small = rows * longest <= most and rows * longest**2 * heads <= PAIRS_PER_BATCH
         return small and self.subject.fits_rows(rows)
+
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield indices of rows of these lengths in groups, if there are few: as many for each core."""
+        n_cores, n_tokens = self.count_workers(len(lengths)), sum(lengths)
+        if not self.is_slow:
+            return share_among_cores(batches(lengths, self.fits), lengths, n_cores)
+        n_groups = -(-n_tokens // (SLOW_TOKENS * n_cores)) * n_cores
+        return even_batches(lengths, -(-n_tokens // n_groups), self.fits)
 
     @property
     def at_once(self) -> int:
@@ -103,7 +113,7 @@ def score_pieces(job: Job, pieces: Sequence[Piece], bar: Any = None) -> dict[int
     groups = [
         [same_size[i] for i in group]
         for same_size in _group_by_size([pieces[stack[0]] for stack in stacks])
-        for group in batches([len(pieces[stacks[i][0]].row) for i in same_size], job.fits)
+        for group in job.batches([len(pieces[stacks[i][0]].row) for i in same_size])
     ]
     # So that no core waits long at the end.
     groups.sort(key=lambda numbers: -sum(len(pieces[i].row) for number in numbers for i in stacks[number]))

@@ -11,7 +11,7 @@ from transformers import BertForSequenceClassification
 
 import whichtoken as wt
 from whichtoken.models import Batch, Subject, window_row
-from whichtoken.models.encoding import even_batches
+from whichtoken.models.encoding import even_batches, share_among_cores
 from whichtoken.models.unpadded import _lay_out
 
 SubjectOf = Callable[..., wt.Subject]
@@ -151,3 +151,15 @@ def test_attention_pads_rows_to_twice_their_tokens_at_most() -> None:
     assert groups == [[8] * 40, [200]]
     of_two = [len(group) for group in even_batches(lengths, 10**6, lambda rows, longest: rows <= 2)]
     assert of_two == [2] * 20 + [1]
+
+
+def test_each_core_gets_as_many_groups() -> None:
+    lengths = [9, 8, 7, 6, 5, 4, 3]
+    groups = [[0, 1, 2], [3, 4], [5, 6]]
+    assert sorted(map(sorted, share_among_cores(groups, lengths, 2))) == [[0], [1, 2], [3, 4], [5, 6]]
+    assert list(share_among_cores(groups, lengths, 1)) == groups
+    assert list(share_among_cores(groups, lengths, 3)) == groups
+    assert sorted(share_among_cores([[0], [1], [2]], lengths, 2)) == [[0], [1], [2]]  # cannot be halved
+    many = [[0, 1]] * 17
+    assert list(share_among_cores(many, lengths, 2)) == many
+    assert sorted(index for group in share_among_cores(groups, lengths, 8) for index in group) == list(range(7))

@@ -1,7 +1,7 @@
 """Access to Hugging Face models; the only folder that imports transformers."""
 
 from whichtoken.models.capture import capture, capture_each
-from whichtoken.models.encoding import Batch, Document, LongTexts, batches, window_row
+from whichtoken.models.encoding import Batch, Document, LongTexts, batches, even_batches, share_among_cores, window_row
 from whichtoken.models.freed_memory import bound_freed_memory, return_freed_memory, return_memory_after_call
 from whichtoken.models.loading import load
 from whichtoken.models.logit_cache import EvaluationCount, LogitCache
@@ -27,10 +27,12 @@ __all__ = [
     "capture_each",
     "copy_twin",
     "count_workers",
+    "even_batches",
     "halve_if_needed",
     "load",
     "map_on_cores",
     "return_freed_memory",
     "return_memory_after_call",
+    "share_among_cores",
     "window_row",
 ]

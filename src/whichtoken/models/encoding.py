@@ -15,6 +15,7 @@ from whichtoken.errors import BadInput
 from whichtoken.words import Span
 
 BUSY = 256  # tokens that keep the processor busy
+MANY = 8  # groups for each core
 LongTexts = Literal["truncate", "window", "error"]
 
 
@@ -278,3 +279,18 @@ def even_batches(lengths: Sequence[int], at_once: int, fits: Callable[[int, int]
         n_tokens += longest
     if group:
         yield group
+
+
+def share_among_cores(groups: Iterable[list[int]], lengths: Sequence[int], n_cores: int) -> Iterator[list[int]]:
+    """Yield groups of indices, of which the largest are halved until their number is a multiple of `n_cores`.
+
+    Where there are many groups, all cores are busy until near the end anyway, and larger groups are faster.
+    """
+    made = list(groups)
+    while len(made) % n_cores and len(made) < MANY * n_cores:
+        largest = max(made, key=lambda group: (len(group) > 1, sum(lengths[i] for i in group)))
+        if len(largest) == 1:
+            break
+        made.remove(largest)
+        made += [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
+    yield from made
