@@ -41,9 +41,9 @@ def benchmark_rows(subject: wt.Subject, texts: list[str]) -> Rows:
         yield what, "evaluations of a naive loop", f"{len(texts)} texts, MoRF and LeRF", part.evaluated / naive, "0.5"
 
 
-def contraction_rows(ratio: Ratio) -> Rows:
+def contraction_rows(ratio: Ratio, size: tuple[int, int]) -> Rows:
     """Time the contraction of Contrast-CAT with 30 references of 512 tokens, against one forward pass."""
-    for width, layers in ((384, 6),):
+    for width, layers in (size,):
         subject = random_subject(width, layers)
         text = " ".join(WORDS * 40)[: 4 * 512]
         library = wt.references.build(subject, [f"{text} {word}" for word in WORDS * 3][:30], rule="random", n=30)

@@ -110,7 +110,7 @@ def shap(subject: wt.Subject, texts: list[str]) -> Work:
     return attribute
 
 
-def lxt_rows(repeat: int) -> Iterator[tuple[str, str, str, float, str]]:
+def lxt_rows(repeat: int, size: tuple[int, int]) -> Iterator[tuple[str, str, str, float, str]]:
     """Yield the rows of LXT, which patches the classes of Llama for a whole process, once: each works in its own."""
     if find_spec("lxt") is None:
         raise ImportError("lxt is not installed")
@@ -122,10 +122,10 @@ def lxt_rows(repeat: int) -> Iterator[tuple[str, str, str, float, str]]:
             for length in (64, 256):
                 seconds: tuple[list[float], list[float]] = ([], [])
                 for _ in range(repeat):  # in turn
-                    seconds[0].append(ours.submit(_seconds_of_whichtoken, name, length).result())
-                    seconds[1].append(theirs.submit(_seconds_of_lxt, length).result())
+                    seconds[0].append(ours.submit(_seconds_of_whichtoken, name, length, size).result())
+                    seconds[1].append(theirs.submit(_seconds_of_lxt, length, size).result())
                 ratio = min(seconds[0]) / min(seconds[1])
-                yield name, "LXT", f"random Llama 6 x 384, 1 x {length} tokens", ratio, "1.0"
+                yield name, "LXT", f"random Llama {size[1]} x {size[0]}, 1 x {length} tokens", ratio, "1.0"
 
 
 def _patch_llama(rules: str) -> None:
@@ -140,13 +140,13 @@ def _patch_llama(rules: str) -> None:
     monkey_patch(modeling_llama, getattr(llama, rules))
 
 
-def _seconds_of_whichtoken(name: str, length: int) -> float:
-    subject, text = _random_llama(length)
+def _seconds_of_whichtoken(name: str, length: int, size: tuple[int, int]) -> float:
+    subject, text = _random_llama(length, size)
     return _least_seconds(partial(wt.explain, subject, text, name))
 
 
-def _seconds_of_lxt(length: int) -> float:
-    return _least_seconds(partial(_attribute_with_lxt, *_random_llama(length)))
+def _seconds_of_lxt(length: int, size: tuple[int, int]) -> float:
+    return _least_seconds(partial(_attribute_with_lxt, *_random_llama(length, size)))
 
 
 def _least_seconds(work: Work) -> float:
@@ -161,16 +161,16 @@ def _least_seconds(work: Work) -> float:
     return min(seconds[1:])
 
 
-def _random_llama(length: int) -> tuple[wt.Subject, str]:
+def _random_llama(length: int, size: tuple[int, int]) -> tuple[wt.Subject, str]:
     from transformers import LlamaConfig, LlamaForSequenceClassification
 
     from single_pass import WORDS, random_subject
 
     config = LlamaConfig(
         vocab_size=32,
-        hidden_size=384,
-        intermediate_size=1024,
-        num_hidden_layers=6,
+        hidden_size=size[0],
+        intermediate_size=8 * size[0] // 3,
+        num_hidden_layers=size[1],
         num_attention_heads=12,
         pad_token_id=0,
         attn_implementation="eager",

@@ -28,11 +28,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import contrast_cat
 import counts
 import processes
 import rivals
 import whichtoken as wt
-from single_pass import random_subject
 from whichtoken._explain import plan
 from whichtoken.core.trace import Needs
 from whichtoken.models import Subject, batches, capture
@@ -87,10 +87,23 @@ class Timer:
         return min(seconds[0]) / min(seconds[1])
 
 
-def make_texts(count: int, shortest: int, longest: int) -> list[str]:
+def make_texts(subject: Subject, count: int, shortest: int, longest: int) -> list[str]:
     """Return random texts of this many tokens, special tokens included."""
+    known = subject.tokenizer.get_vocab()
+    words = WORDS if WORDS[0] in known else sorted(word for word in known if word.isalpha())
     source = np.random.default_rng([count, shortest, longest])
-    return [" ".join(source.choice(WORDS, n - 2)) for n in source.integers(shortest, longest + 1, count)]
+    return [" ".join(source.choice(words, n - 2)) for n in source.integers(shortest, longest + 1, count)]
+
+
+def base_subject() -> Subject:
+    """Return a random model of the size of BERT-base, with references."""
+    subject = contrast_cat.random_subject()
+    texts = make_texts(subject, 60, 16, 48)
+    return subject.with_references(wt.references.build(subject, texts, rule="random", n=30, min_tokens=1))
+
+
+def is_base(subject: Subject) -> bool:
+    return int(subject.model.config.hidden_size) == 768
 
 
 def bare_pass(batch: Any, model: Any, attention: bool) -> None:
@@ -116,36 +129,41 @@ def frozen_copy(subject: Subject, attention: str) -> Any:
 
 
 def single(subject: Subject, timer: Timer) -> Iterator[Row]:
-    """One method of one pass, and all of them together."""
-    texts, job = make_texts(256, 8, 48), plan(subject, ["attcat"])
-    pieces = job.task.pieces(job.task.encode(texts, None, 0), job.targets[0], 0)
-    groups = [
-        subject.batch([pieces[i].row for i in group]) for group in batches([len(p.row) for p in pieces], job.fits)
-    ]
-    model = frozen_copy(subject, "eager")
-
-    def bare() -> None:
-        for batch in groups:
-            bare_pass(batch, model, True)
-
-    ratio = timer.ratio(partial(wt.explain, subject, texts, "attcat"), bare)
-    yield Row(
-        "single",
-        "attcat",
-        "forward + autograd.grad to the same activations",
-        "256 texts, 8 to 48 tokens",
-        ratio,
-        "1.15",
-    )
+    """One method of one pass, and all of them together; attcat also by wall time, if both may use all cores."""
+    model, n_cores = frozen_copy(subject, "eager"), os.cpu_count() or 1
+    cases = {"256 texts, 8 to 48 tokens": make_texts(subject, 256, 8, 48)}
+    for count, length in ((64, 16), (16, 64), (8, 128), (2, 512)):
+        cases[f"{count} x {length} tokens"] = make_texts(subject, count, length, length)
+    against = "forward + autograd.grad to the same activations"
+    for case, texts in cases.items():
+        explain, bare = partial(wt.explain, subject, texts, "attcat"), _bare_passes(subject, model, texts)
+        yield Row("single", "attcat", against, case, timer.ratio(explain, bare), "1.15")
+        wall = Timer(timer.repeat, perf_counter).ratio(partial(_with, n_cores, explain), partial(_with, n_cores, bare))
+        yield Row("single", f"attcat, {n_cores} cores", against, case, wall, "1.15")
+    texts = make_texts(subject, 256, 8, 48)
     ratio = timer.ratio(partial(wt.explain, subject, texts, SINGLE), partial(wt.explain, subject, texts, "attcat"))
     yield Row("single", f"{len(SINGLE)} single-pass methods together", "attcat", "256 texts", ratio, "1.4")
+
+
+def _bare_passes(subject: Subject, model: Any, texts: list[str]) -> Work:
+    """Return passes over batches as `explain` forms them; tokenizing and forming them is not part of the work."""
+    job = plan(subject, ["attcat"])
+    pieces = job.task.pieces(job.task.encode(texts, None, 0), job.targets[0], 0)
+    groups = batches([len(piece.row) for piece in pieces], job.fits)
+    made = [subject.batch([pieces[i].row for i in group]) for group in groups]
+
+    def run() -> None:
+        for batch in made:
+            bare_pass(batch, model, True)
+
+    return run
 
 
 def relevance(subject: Subject, timer: Timer) -> Iterator[Row]:
     """A pass under the rules of TransAtt."""
     model = frozen_copy(subject, subject.own_attention)
     for count, length in ((1, 16), (16, 16), (8, 64), (4, 128), (2, 512)):
-        texts, job = make_texts(count, length, length), plan(subject, ["transatt"])
+        texts, job = make_texts(subject, count, length, length), plan(subject, ["transatt"])
         pieces = job.task.pieces(job.task.encode(texts, None, 0), job.targets[0], 0)
         batch = job.subject.batch([piece.row for piece in pieces])
         (needs,) = job.passes.values()
@@ -160,14 +178,19 @@ def relevance(subject: Subject, timer: Timer) -> Iterator[Row]:
 
 def evaluations(subject: Subject, timer: Timer) -> Iterator[Row]:
     """Evaluating shortened texts, against their tokens at the best rate that this model reaches."""
-    texts = make_texts(16, 12, 40)
-    records = [result["attcat"] for result in wt.explain(subject, texts, "attcat")]
-    works: dict[str, Work] = {
-        "posterior": partial(wt.explain, subject, texts, "posterior"),
-        "contrast-cat": partial(wt.explain, subject, texts, "contrast-cat"),
-        "degrade": partial(wt.degrade, subject, records),
-    }
-    for name, work in works.items():
+    works: dict[tuple[str, str], Work] = {}
+    for case, count, shortest, longest in (
+        ("16 texts, 12 to 40 tokens", 16, 12, 40),
+        ("4 x 128 tokens", 4, 128, 128),
+        ("1 x 512 tokens", 1, 512, 512),
+    ):
+        texts = make_texts(subject, count, shortest, longest)
+        records = [result["attcat"] for result in wt.explain(subject, texts, "attcat")]
+        works["posterior", case] = partial(wt.explain, subject, texts, "posterior")
+        works["degrade", case] = partial(wt.degrade, subject, records)
+        if longest <= 40:  # 271 sequences of each text
+            works["contrast-cat", case] = partial(wt.explain, subject, texts, "contrast-cat")
+    for (name, case), work in works.items():
         with (tokens := _TokenCount()).watch():
             work()
         rates, seconds = list[float](), list[float]()
@@ -177,7 +200,7 @@ def evaluations(subject: Subject, timer: Timer) -> Iterator[Row]:
             work()
             seconds.append(process_time() - start)
         ratio = min(seconds) / (tokens.evaluated / max(rates))
-        yield Row("evaluations", name, "its tokens / best forward rate", "16 texts, 12 to 40 tokens", ratio, "1.25")
+        yield Row("evaluations", name, "its tokens / best forward rate", case, ratio, "1.25")
 
 
 def _forward_rate(subject: Subject) -> float:
@@ -213,7 +236,7 @@ class _TokenCount:
 
 def cores(subject: Subject, timer: Timer) -> Iterator[Row]:
     """All cores against one, by wall time; an ideal machine needs the inverse of the number of cores."""
-    n_cores, texts = os.cpu_count() or 1, make_texts(64, 16, 64)
+    n_cores, texts = os.cpu_count() or 1, make_texts(subject, 64, 16, 64)
     how = wt.bench.protocol("quick", min_tokens=1)
     works: dict[str, Work] = {
         "explain attcat": partial(wt.explain, subject, texts, "attcat"),
@@ -228,6 +251,8 @@ def cores(subject: Subject, timer: Timer) -> Iterator[Row]:
             "cores", f"{name}: share of {n_cores} cores used", "one thread", "64 or 32 texts", ratio / n_cores, "≥ 0.85"
         )
 
+    if is_base(subject):
+        return  # separate processes load the default model
     share = processes.share_of_cores(texts, max(1, timer.repeat - 1), n_cores)
     what = f"{n_cores} separate processes: share of {n_cores} cores used"
     yield Row("cores", what, "one process alone", "attcat, 64 texts: the most that this machine allows", share, "-")
@@ -244,8 +269,8 @@ def _with(threads: int, work: Work) -> None:
 
 def captum(subject: Subject, timer: Timer) -> Iterator[Row]:
     """Integrated gradients and gradient x input, against Captum with its best internal batch."""
-    for count, length in ((1, 16), (1, 64), (4, 24)):
-        texts, case = make_texts(count, length, length), f"{count} x {length} tokens"
+    for count, length in ((1, 16), (1, 64), (1, 128), (4, 24), (32, 24)):
+        texts, case = make_texts(subject, count, length, length), f"{count} x {length} tokens"
         theirs = rivals.captum_integrated_gradients(subject, texts)
         ratio = timer.ratio(partial(wt.explain, subject, texts, "integrated-gradients"), theirs)
         yield Row("captum", "integrated-gradients, 50 steps", "Captum", case, ratio, "1.0")
@@ -256,7 +281,7 @@ def captum(subject: Subject, timer: Timer) -> Iterator[Row]:
 
 def samplers(subject: Subject, timer: Timer) -> Iterator[Row]:
     """`posterior` with 64 questions against the packages lime and shap with 64 samples."""
-    texts = make_texts(4, 20, 30)
+    texts = make_texts(subject, 4, 20, 30)
 
     def one_by_one() -> None:
         for text in texts:
@@ -286,18 +311,20 @@ def _spend(seconds: float) -> None:
 
 
 def lxt(subject: Subject, timer: Timer) -> Iterator[Row]:
-    """attn-lrp and cp-lrp against LXT on a random Llama."""
-    yield from (Row("lxt", *row) for row in rivals.lxt_rows(timer.repeat))
+    """attn-lrp and cp-lrp against LXT on a random Llama of the same width and depth."""
+    size = (768, 12) if is_base(subject) else (384, 6)
+    yield from (Row("lxt", *row) for row in rivals.lxt_rows(timer.repeat, size))
 
 
 def counts_of_bench(subject: Subject, timer: Timer) -> Iterator[Row]:
     """Evaluations of a benchmark, against those of a naive loop."""
-    yield from (Row("counts_of_bench", *row) for row in counts.benchmark_rows(subject, make_texts(8, 12, 40)))
+    yield from (Row("counts_of_bench", *row) for row in counts.benchmark_rows(subject, make_texts(subject, 8, 12, 40)))
 
 
 def contraction(subject: Subject, timer: Timer) -> Iterator[Row]:
     """The activations of references, against one forward pass."""
-    yield from (Row("contraction", *row) for row in counts.contraction_rows(timer.ratio))
+    size = (768, 12) if is_base(subject) else (384, 6)
+    yield from (Row("contraction", *row) for row in counts.contraction_rows(timer.ratio, size))
 
 
 def loop(subject: Subject, timer: Timer) -> Iterator[Row]:
@@ -349,9 +376,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--base", action="store_true", help="a random model of the size of BERT-base")
     options = parser.parse_args()
-    subject = random_subject(768, 12) if options.base else wt.load()
+    subject = base_subject() if options.base else wt.load()
     stored = RESULTS / ("speed_base.json" if options.base else "speed.json")
-    for name in (name for name in GROUPS if any(word in name for word in options.only)):
+    left_out = {"start", "counts_of_bench"} if options.base else set()  # they do not depend on the size
+    for name in (name for name in GROUPS if name not in left_out and any(word in name for word in options.only)):
         torch.set_num_threads(1)
         try:
             rows = [asdict(row) for row in GROUPS[name](subject, Timer(options.repeat))]
