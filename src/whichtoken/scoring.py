@@ -77,14 +77,14 @@ class Job:
         eager = self.subject.own_attention == "eager"
         kept = max(_n_attentions(needs, eager) for needs in self.passes.values())
         heads = config.num_hidden_layers * config.num_attention_heads * kept
-        most = 2 * SLOW_TOKENS if self.is_slow else TOKENS_PER_BATCH  # with padding
+        most = SLOW_TOKENS * (1 + self.subject.skips_padding) if self.is_slow else TOKENS_PER_BATCH  # with padding
         small = rows * longest <= most and rows * longest**2 * heads <= PAIRS_PER_BATCH
         return small and self.subject.fits_rows(rows)
 
     def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield indices of rows of these lengths in groups, if there are few: as many for each core."""
+        """Yield indices of rows of these lengths in groups; of few groups, each core gets the same number."""
         n_cores, n_tokens = self.count_workers(len(lengths)), sum(lengths)
-        if not self.is_slow:
+        if not (self.is_slow and self.subject.skips_padding):
             return share_among_cores(batches(lengths, self.fits), lengths, n_cores)
         n_groups = -(-n_tokens // (SLOW_TOKENS * n_cores)) * n_cores
         return even_batches(lengths, -(-n_tokens // n_groups), self.fits)
@@ -310,9 +310,11 @@ def check_logits(subject: Subject, batch: Batch, indices: Sequence[int], logits:
     finite = logits.isfinite().flatten(1).all(-1).tolist()
     if not all(finite):
         trace = capture(subject, batch, anything, Needs(frozenset({Site.EMBEDDINGS, Site.HIDDEN})))
+        # Without padding, a text may spoil others. Where hidden states are recorded, padding is not skipped.
+        finite = trace.logits.isfinite().flatten(1).all(-1).tolist()
         at = _locate_non_finite(trace) or "the classification head"
         problem = f"{subject.title} gives NaN or infinite logits; first found in {at}"
-        index = indices[finite.index(False)]
+        index = indices[finite.index(False) if False in finite else 0]
         raise NotFinite(f": {problem}. Check the weights, or use a wider dtype", index=index)
 
 

@@ -9,57 +9,59 @@ from tests.models.test_unpadded import TEXTS, batch_of, plain_logits
 from tests.tiny import model_of, token_subject
 
 import whichtoken as wt
-from whichtoken.models.last_block import can_narrow, narrow_last_block
+from whichtoken.models.last_block import can_narrow
 
 SubjectOf = Callable[..., wt.Subject]
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tokens of each row the feed-forward layers of the last blocks read."""
-    seen = list[int]()
+def watch(subject: wt.Subject, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the number of tokens of each row that feed-forward layers read, one for each layer and pass."""
+    kind, seen = type(subject.blocks[-1].get_submodule("mlp")), list[int]()
+    compute = kind.forward
 
-    def watch(subject: Any, batch: Any) -> Any:
-        layer = subject.blocks[-1].get_submodule("mlp")
-        context, compute = narrow_last_block(subject, batch), type(layer).forward
+    def forward(self: Any, hidden: torch.Tensor) -> Any:
+        seen.append(hidden.shape[1])
+        return compute(self, hidden)
 
-        def forward(hidden: torch.Tensor) -> torch.Tensor:
-            seen.append(hidden.shape[1])
-            made: torch.Tensor = compute(layer, hidden)
-            return made
-
-        layer.forward = forward
-        return context
-
-    monkeypatch.setattr("whichtoken.models.shortcuts.narrow_last_block", watch)
+    monkeypatch.setattr(kind, "forward", forward)
     return seen
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen2"])
-def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, read: list[int]) -> None:
+def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_of(kind).with_twin()
-    batch = batch_of(subject, TEXTS)
+    batch, read = batch_of(subject, TEXTS), watch(subject, monkeypatch)
     found = subject.logits(batch)
+    assert read == [*[batch.ids.shape[1]] * (subject.n_layers - 1), 1]
     torch.testing.assert_close(found, plain_logits(subject_of(kind), batch), rtol=1e-10, atol=1e-12)
-    assert read == [1]
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_scores_are_those_of_whole_passes(subject_of: SubjectOf, kind: str, read: list[int]) -> None:
-    """Under rules that carry a gradient, too; relevance that is divided among tokens needs all of them."""
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "distilbert", "gpt2", "llama", "mpnet"])
+def test_scores_are_those_of_whole_passes(subject_of: SubjectOf, kind: str) -> None:
+    """Under rules, too, also where relevance is shared among tokens."""
     subject = subject_of(kind)
-    methods = ["gradient-x-input", "attn-lrp", "cp-lrp"]
+    assert can_narrow(subject.with_twin())
+    methods = ["gradient-x-input", "attn-lrp", "full-lrp", "transatt", "gae"]
     found = [wt.explain(subject, TEXTS, method) for method in methods]
-    assert set(read) == {1}
-    with subject.model.register_forward_hook(lambda *_: None):  # a hook rules shortcuts out
+    with subject.model.register_forward_hook(lambda *_: None):  # a model with hooks gets no shortcut
         expected = [wt.explain(subject, TEXTS, method) for method in methods]
     for mine, reference in zip(found, expected, strict=True):
         for one, other in zip(mine, reference, strict=True):
             (a,), (b,) = one.values(), other.values()
             assert a.scores == pytest.approx(b.scores, rel=1e-9, abs=1e-12)
+
+
+def test_what_is_recorded_of_the_last_block_is_computed_for_all_tokens(
+    subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = subject_of("llama")
+    read = watch(subject, monkeypatch)
+    wt.explain(subject, TEXTS[3], ["attn-lrp", "transatt"])
+    assert read[subject.n_layers - 1 :: subject.n_layers] == [1, 1, 1]  # gradients, and one pass for each rule set
     read.clear()
-    wt.explain(subject, TEXTS, ["full-lrp", "attcat"])
-    assert read == []
+    wt.explain(subject, TEXTS[3], "attcat")
+    assert len(read) == subject.n_layers
+    assert 1 not in read
 
 
 def test_other_heads_and_models_compute_the_whole_layer(subject_of: SubjectOf) -> None:
@@ -68,7 +70,8 @@ def test_other_heads_and_models_compute_the_whole_layer(subject_of: SubjectOf) -
     with subject.blocks[-1].register_forward_hook(lambda *_: None):
         assert not can_narrow(subject.with_twin())
     assert not can_narrow(token_subject("gpt2").with_twin())  # reads every token
-    assert not can_narrow(subject_of("bert").with_twin())  # its layer is two modules
+    assert not can_narrow(wt.Subject(model_of("bert", chunk_size_feed_forward=2), subject_of("bert").tokenizer))
+    assert not can_narrow(subject_of("albert").with_twin())  # one block for all layers
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

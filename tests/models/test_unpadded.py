@@ -12,7 +12,7 @@ from transformers import BertForSequenceClassification
 import whichtoken as wt
 from whichtoken.models import Batch, Subject, window_row
 from whichtoken.models.encoding import even_batches, share_among_cores
-from whichtoken.models.unpadded import _lay_out
+from whichtoken.models.unpadded import _lay_out, skip_padding
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [" ".join(WORDS[number : 2 + 3 * number]) for number in range(4)]
@@ -58,13 +58,26 @@ def test_the_last_block_computes_the_first_token_only(subject_of: SubjectOf) -> 
     assert seen == [(1, n_tokens), (1, n_tokens), (1, len(TEXTS))]
 
 
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "electra", "roberta"])
 @pytest.mark.parametrize("texts", [TEXTS, [WIDE, LONG, *TEXTS], [FULL]])
-def test_gradients_are_those_of_a_pass_with_padding(subject_of: SubjectOf, texts: list[str]) -> None:
-    subject = subject_of("bert")
+def test_gradients_are_those_of_a_pass_with_padding(
+    subject_of: SubjectOf, kind: str, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, skipped = subject_of(kind), list[bool]()
+
+    def watch(of: Subject, mask: Tensor) -> Any:
+        skipped.append(torch.is_grad_enabled())
+        return skip_padding(of, mask)
+
+    monkeypatch.setattr("whichtoken.models.unpadded.skip_padding", watch)
     methods = [wt.method("gradient-x-input"), wt.method("integrated-gradients", steps=4)]
     found = wt.explain(subject, texts, methods)
-    with subject.model.register_forward_hook(lambda *_: None):  # a hook rules shortcuts out
+    assert skipped
+    assert all(skipped)
+    n_passes = len(skipped)
+    with subject.model.register_forward_hook(lambda *_: None):  # a model with hooks gets no shortcut
         expected = wt.explain(subject, texts, methods)
+    assert len(skipped) == n_passes
     for mine, reference in zip(found, expected, strict=True):
         for label in mine:
             assert mine[label].scores == pytest.approx(reference[label].scores, rel=1e-9, abs=1e-12)
@@ -79,7 +92,7 @@ def test_rows_are_put_into_as_few_chunks_as_fit() -> None:
     assert everywhere.read is not None
     assert everywhere.read.tolist() == [*range(33), *range(33, 63), 64, 65]
     assert of_first.queries is not None
-    assert of_first.queries.view(3, 2).tolist() == [[0, 20], [32, 33], [63, 0]]
+    assert of_first.queries.view(3, 2).tolist() == [[0, 20], [32, 33], [63, 63]]
     assert of_first.read is not None
     assert of_first.read.tolist() == [0, 1, 2, 3, 4]
 
@@ -163,3 +176,42 @@ def test_each_core_gets_as_many_groups() -> None:
     many = [[0, 1]] * 17
     assert list(share_among_cores(many, lengths, 2)) == many
     assert sorted(index for group in share_among_cores(groups, lengths, 8) for index in group) == list(range(7))
+
+
+class _Reading(nn.Module):
+    """A module of the user around one of the model's: what it reads should not depend on our shortcuts."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.shapes = inner, list[torch.Size]()
+
+    def forward(self, x: Tensor) -> Any:
+        self.shapes.append(x.shape[:2])
+        return self.inner(x)
+
+
+def test_modules_of_the_user_see_rows(subject_of: SubjectOf) -> None:
+    subject = wt.Subject(model_of("bert"), subject_of("bert").tokenizer)
+    batch, block = batch_of(subject, TEXTS), subject.blocks[-1]
+    block.intermediate = reading = _Reading(block.get_submodule("intermediate")).eval()
+    twin = subject.with_twin()
+    assert not twin.skips_padding
+    twin.logits(batch)
+    assert twin.blocks[-1].get_submodule("intermediate").shapes == [batch.ids.shape]
+    assert reading.shapes == []
+
+
+def test_the_text_whose_logits_are_not_finite_is_named(subject_of: SubjectOf) -> None:
+    """Texts in a chunk with it are not finite, either, if padding is skipped."""
+    subject = wt.Subject(model_of("bert"), subject_of("bert").tokenizer)
+    word = subject.encode([(WORDS[5],)])[0].ids[1]
+    assert all(word not in document.ids for document in subject.encode([(text,) for text in TEXTS[:2]]))
+    with torch.no_grad():
+        subject.model.bert.embeddings.word_embeddings.weight[word] = torch.nan
+    skipped: list[str] = []
+    inputs = [TEXTS[0], WORDS[5], TEXTS[1]]
+    found = list(
+        wt.explain_each(subject, inputs, ["gradient-x-input"], on_bad_input=lambda text, error: skipped.append(text))
+    )
+    assert skipped == [WORDS[5]]
+    assert len(found) == 2

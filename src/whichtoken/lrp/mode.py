@@ -110,12 +110,16 @@ class ReappliedRules:
     them, because they intercept the call of the backward pass itself. A context that can be entered repeatedly.
     """
 
+    def __init__(self) -> None:
+        self._entered: list[_Rules | None] = []
+
     def __enter__(self) -> None:
-        if (mode := _applied.get()) is not None:
+        self._entered.append(mode := _applied.get())
+        if mode is not None:
             mode.__enter__()  # type: ignore[no-untyped-call]  # of torch
 
     def __exit__(self, *error: object) -> None:
-        if (mode := _applied.get()) is not None:
+        if (mode := self._entered.pop()) is not None:
             mode.__exit__(*error)  # type: ignore[no-untyped-call]  # of torch
 
 
@@ -123,13 +127,14 @@ def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
     """Run the module on a constant, so that none of its steps gets a rule, then apply one rule to the whole."""
     entered: list[tuple[Tensor, Token[_Rules | None] | None]] = []  # inputs, and how to apply rules again
     thread, dtypes = get_ident(), {parameter.dtype for parameter in module.parameters()}
+    is_hooked = bool(module._forward_hooks or module._forward_pre_hooks)  # by the user, whose hooks may need rules
 
     def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if get_ident() != thread:  # hooks belong to the model, which other threads may be running
             return None
         constant = args[0].detach()
         # Its steps need no rules, but may need the rules' precision.
-        entered.append((args[0], _applied.set(None) if dtypes <= {constant.dtype} else None))
+        entered.append((args[0], None if is_hooked or dtypes - {constant.dtype} else _applied.set(None)))
         return (constant.clone() if getattr(module, "inplace", False) else constant, *args[1:])
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
 """Compute the feed-forward layer of the last block only for the token that a classifier reads.
 
-Nothing reads what the last block returns for the other tokens, which only serve its attention. Logits and gradients
-change by rounding errors alone; the hidden states of the other tokens are wrong, so passes that record them may not use
-this.
+Nothing reads what the last block returns for the other tokens, which only serve its attention. Logits, gradients and
+relevance change by rounding errors alone, but hidden states of the last block are missing, or wrong: passes that record
+them, or change them, may not use this.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,32 +19,49 @@ from whichtoken.models.twin import runs_as_written
 if TYPE_CHECKING:
     from whichtoken.models.subject import Subject
 
-FEED_FORWARD = "mlp"  # a module that computes each token by itself, and whose output is added to its input
+FEED_FORWARD = "mlp"  # in models with norms before each layer: a module that computes each token by itself
 
 
 def can_narrow(subject: "Subject") -> bool:
-    """Return whether the head reads one token, and the last block has such a module. Call it before adding hooks."""
-    return bool(
-        subject.head.pools
-        and subject.readout_kind in (Readout.FIRST, Readout.LAST)
-        and subject.architecture.feed_forward == FEED_FORWARD
-        and subject.n_layers == len(subject.blocks)
-        and runs_as_written(subject.model)
-    )
+    """Return whether the head reads one token, and the last block allows it. Call it before adding hooks."""
+    architecture, kind = subject.architecture, subject.readout_kind
+    if architecture.norm is None:
+        is_possible = architecture.feed_forward == FEED_FORWARD and kind in (Readout.FIRST, Readout.LAST)
+    else:
+        is_possible = kind is Readout.FIRST and not getattr(subject.model.config, "chunk_size_feed_forward", 0)
+    own_modules = subject.n_layers == len(subject.blocks)  # not shared with earlier layers
+    # Packed modules choose how to round by all the tokens that they read.
+    packed = subject.packed is not None
+    return is_possible and own_modules and subject.head.pools and not packed and runs_as_written(subject.model)
 
 
 @contextmanager
 def narrow_last_block(subject: "Subject", batch: Batch) -> Iterator[None]:
-    """Let passes of a twin over this batch compute that layer for one token of each row, and 0 for the others."""
-    is_read = subject.readout(batch) > 0
-    rows, positions = torch.arange(len(is_read), device=is_read.device), is_read.int().argmax(-1)
+    """Let passes of a twin over this batch compute that layer for one token of each row.
 
-    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (args[0][rows, positions][:, None], *args[1:])
+    If a norm comes after attention and its residual, only the token that is read leaves it. If norms come before each
+    layer, the residual of all tokens is still needed; for the others, the layer adds 0.
+    """
+    block, norm = subject.blocks[-1], subject.architecture.norm
+    with ExitStack() as stack:
+        if norm is not None:
+            stack.enter_context(block.get_submodule(norm).register_forward_hook(_leave_first))
+            yield
+            return
+        is_read = subject.readout(batch) > 0
+        rows, positions = torch.arange(len(is_read), device=is_read.device), is_read.int().argmax(-1)
 
-    def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        return torch.where(is_read[:, :, None], output, 0)
+        def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (args[0][rows, positions][:, None], *args[1:])
 
-    layer = subject.blocks[-1].get_submodule(FEED_FORWARD)
-    with layer.register_forward_pre_hook(before), layer.register_forward_hook(after):
+        def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+            return torch.where(is_read[:, :, None], output, 0)
+
+        layer = block.get_submodule(FEED_FORWARD)
+        stack.enter_context(layer.register_forward_pre_hook(before))
+        stack.enter_context(layer.register_forward_hook(after))
         yield
+
+
+def _leave_first(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output[:, :1]

@@ -23,7 +23,8 @@ from whichtoken.models.out_of_memory import is_out_of_memory
 from whichtoken.models.quantised import check_derivatives, watch_gradients
 from whichtoken.models.shortcuts import choose_shortcut
 from whichtoken.models.subject import Subject
-from whichtoken.models.unpadded import NAME as UNPADDED
+
+BEFORE_LAST_LAYER = frozenset({Site.PIXELS, Site.EMBEDDINGS, Site.ATTENTION, Site.VALUE})
 
 Choose = Callable[[Tensor], Objective]  # from logits to the objective to explain
 Tensors = dict[Site, list[Tensor]]
@@ -88,9 +89,10 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
     eager = subject.own_attention == "eager"
     tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
     lean = differentiable and _can_forget(request, sites, rules, fused=not tapping)
-    shorten = sites <= {Site.EMBEDDINGS} and not lean and (rules is None or rules.carries == "gradient")
-    shortcut = choose_shortcut(subject, own_attention=not tapping) if shorten else None
-    other = UNPADDED if shorten and not tapping and subject.skips_padding else None
+    changed = rules is not None and (rules.spread or rules.gates is not None)  # what the last block computes
+    shorten = sites <= BEFORE_LAST_LAYER and not lean and not changed
+    fused = sites <= {Site.EMBEDDINGS} and not tapping
+    shortcut = choose_shortcut(subject, may_choose_attention=fused) if shorten else None
     with ExitStack() as stack:
         stack.enter_context(_differentiating(differentiable))
         if differentiable:
@@ -107,8 +109,9 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
         if lean:
             stack.enter_context(forget_inside(subject))
         if shortcut is not None:
-            stack.enter_context(shortcut(request.batch))
-        with _attending(subject, tap if tapping else None, other), _propagating(subject, rules):
+            stack.enter_context(shortcut.enter(request.batch))
+        attention = None if shortcut is None else shortcut.attention
+        with _attending(subject, tap if tapping else None, attention), _propagating(subject, rules):
             logits = subject.forward(request.batch)
         if differentiable and rules is None:
             check_derivatives(logits)
@@ -127,10 +130,10 @@ def _can_forget(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
 
 
 @contextmanager
-def _attending(subject: Subject, tap: Tap | None, other: str | None = None) -> Iterator[None]:
-    """Attend by way of a tap, or by another implementation than the model's own."""
+def _attending(subject: Subject, tap: Tap | None, attention: str | None = None) -> Iterator[None]:
+    """Use a tap, or this attention implementation; None: the model's own."""
     if tap is None:
-        use_attention(subject.model, other or subject.own_attention)
+        use_attention(subject.model, attention or subject.own_attention)
         yield
     else:
         with tap_attention(subject.model, subject.architecture, tap):

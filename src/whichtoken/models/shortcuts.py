@@ -1,25 +1,29 @@
-"""Which parts of a pass can be left out, if only its logits and what leads from the embeddings to them are needed."""
+"""Which parts of a pass can be left out, if nothing is read that the last block computes for most tokens."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from whichtoken.models import unpadded
 from whichtoken.models.encoding import Batch
 from whichtoken.models.last_block import can_narrow, narrow_last_block
-from whichtoken.models.unpadded import skip_padding
 
 if TYPE_CHECKING:
     from whichtoken.models.subject import Subject
 
-Shortcut = Callable[[Batch], AbstractContextManager[None]]  # to run passes over a batch in
+
+@dataclass(frozen=True)
+class Shortcut:
+    """A context in which passes over a batch run, and the attention implementation that it needs; None: any."""
+
+    enter: Callable[[Batch], AbstractContextManager[None]]
+    attention: str | None = None
 
 
-def choose_shortcut(twin: "Subject", own_attention: bool = True) -> Shortcut:
-    """Return the best one. `own_attention`: the pass may choose its attention, as skipping padding needs.
-
-    Call it before adding hooks: those of the user rule shortcuts out.
-    """
-    if own_attention and twin.skips_padding:
-        return lambda batch: skip_padding(twin, batch.mask)
-    return partial(narrow_last_block, twin) if can_narrow(twin) else lambda batch: nullcontext()
+def choose_shortcut(twin: "Subject", may_choose_attention: bool = True) -> Shortcut:
+    """Return the shortcut that saves most. Call it before adding hooks: a model with hooks gets no shortcut."""
+    if may_choose_attention and twin.skips_padding:
+        return Shortcut(lambda batch: unpadded.skip_padding(twin, batch.mask), unpadded.NAME)
+    return Shortcut(partial(narrow_last_block, twin) if can_narrow(twin) else lambda batch: nullcontext())

@@ -51,7 +51,6 @@ from whichtoken.models.quantised import find_packed
 from whichtoken.models.readouts import weigh_positions
 from whichtoken.models.shortcuts import choose_shortcut
 from whichtoken.models.twin import make_twin
-from whichtoken.models.unpadded import NAME as UNPADDED
 from whichtoken.models.unpadded import can_skip_padding
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
@@ -334,7 +333,7 @@ class Subject:
 
     @cached_property
     def skips_padding(self) -> bool:
-        """Whether evaluations skip padding: on CPUs, where it costs time, and if no hook of the user would notice."""
+        """Whether passes may skip padding: on CPUs, where it costs time, and if no hook of the user would notice."""
         return self.origin is not None and not self.batches_of_one and can_skip_padding(self)
 
     def logits(
@@ -342,8 +341,8 @@ class Subject:
     ) -> Float[Tensor, "batch *label"]:
         """Return logits without gradients, by fused attention if supported; on other embeddings, if given."""
         twin = self.with_twin()
-        twin.use_fast_attention(UNPADDED if twin.skips_padding else None)
         shortcut = choose_shortcut(twin)
+        twin.use_fast_attention(shortcut.attention)
 
         def run(rows: Sequence[int]) -> list[Tensor]:
             part = batch.between(rows[0], rows[-1] + 1)
@@ -352,7 +351,7 @@ class Subject:
                 if embeddings is not None:
                     of_rows = embeddings[rows[0] : rows[-1] + 1]
                     stack.enter_context(twin.embeddings.register_forward_hook(lambda *_: of_rows))
-                stack.enter_context(shortcut(part))
+                stack.enter_context(shortcut.enter(part))
                 return [twin.forward(part)]
 
         parts = halve_if_needed(run, range(len(batch.ids)))

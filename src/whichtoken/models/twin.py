@@ -22,6 +22,7 @@ TENSORS = frozenset({"_parameters", "_buffers"})
 CALLED_IN_A_PASS = frozenset({"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"})
 HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # endings of names of a module's dictionaries of hooks
 COMPILED = "_compiled_call_impl"  # calls the module that was compiled, so it is not copied; `deepcopy` drops it, too
+LIBRARIES = frozenset({"torch", "transformers", "peft"})
 IMMUTABLE = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device})
 
 _running: ContextVar[tuple[Any, ...]] = ContextVar("whichtoken_running_hooks", default=())
@@ -103,8 +104,10 @@ def has_hooks(model: nn.Module) -> bool:
 
 
 def runs_as_written(model: nn.Module) -> bool:
-    """Return whether a model is of transformers, and nothing of the user would notice what its modules read."""
-    return type(model).__module__.startswith("transformers.") and not _holds_any(model, CALLED_IN_A_PASS | {COMPILED})
+    """Return whether all modules are of known libraries, and no hook or compiled module depends on shapes inside."""
+    classes = {type(module).__module__.partition(".")[0] for module in model.modules()}
+    is_own = type(model).__module__.startswith("transformers.") and classes <= LIBRARIES
+    return is_own and not _holds_any(model, CALLED_IN_A_PASS | {COMPILED, "forward"})
 
 
 def _holds_any(model: nn.Module, names: frozenset[str]) -> bool:
