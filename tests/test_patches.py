@@ -70,7 +70,7 @@ def test_images_may_be_more_than_are_explained_at_once(monkeypatch: pytest.Monke
 def test_gradients_that_the_caller_switched_off_are_on() -> None:
     with torch.inference_mode():
         found = patch_scores(subject_of("vit"), pixels() + 0, ["transatt"], target=1)["transatt"]
-    assert torch.equal(found, together()["transatt"])
+    assert torch.allclose(found, together()["transatt"], rtol=1e-9, atol=1e-12)  # together, there are other sites
 
 
 def test_what_is_wrong_is_said() -> None:
