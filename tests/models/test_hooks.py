@@ -37,7 +37,7 @@ def subject_for() -> wt.Subject:
 
 
 def explain_with_a_hook(subject: wt.Subject, method: str) -> wt.Results:
-    """Explain a model that has a hook, and so gets no shortcut: results that use the same kernels have the same bits."""
+    """Explain a model that has a hook, so that it gets no shortcut, and other results can be the same bits."""
     with subject.model.register_forward_hook(lambda *_: None):
         return wt.explain(subject, TEXT, [method])
 
