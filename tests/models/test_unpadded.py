@@ -59,7 +59,7 @@ def test_the_last_block_computes_the_first_token_only(subject_of: SubjectOf) -> 
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "electra", "roberta"])
-@pytest.mark.parametrize("texts", [TEXTS, [WIDE, LONG, *TEXTS], [FULL]])
+@pytest.mark.parametrize("texts", [TEXTS, [WIDE, LONG, *TEXTS], [LONG, LONG], [FULL]])
 def test_gradients_are_those_of_a_pass_with_padding(
     subject_of: SubjectOf, kind: str, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +89,9 @@ def test_rows_are_put_into_as_few_chunks_as_fit() -> None:
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     everywhere, of_first = _lay_out(mask, torch.float64)
     assert everywhere.n_chunks == 3
+    assert _lay_out(mask[:1, :20], torch.float64)[0].keys is None  # with gradients, rows of one length stay as they are
+    with torch.no_grad():
+        assert _lay_out(mask[:1, :20], torch.float64)[0].keys is not None
     assert everywhere.read is not None
     assert everywhere.read.tolist() == [*range(33), *range(33, 63), 64, 65]
     assert of_first.queries is not None

@@ -8,7 +8,7 @@ first token needs nothing else of the last block from the attention on. Both cha
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,6 +60,10 @@ def _select(flat: Float[Tensor, "token *rest"], chosen: Int[Tensor, " chosen"] |
 def _lay_out(mask: Bool[Tensor, "batch token"], dtype: torch.dtype) -> tuple[_Layout, _Layout]:
     """Return where all tokens are, and where only the first token of each row is a query."""
     (n_rows, longest), lengths, device = mask.shape, mask.sum(-1), mask.device
+    if torch.is_grad_enabled() and bool(mask.all()):
+        # Forming chunks, forward and backward, would take longer than they save.
+        of_rows = _Layout(n_rows, None, None, None, None)
+        return of_rows, replace(of_rows, queries=torch.arange(n_rows, device=device) * longest)
     size = max(SHORTEST, longest + -longest % EVEN)
     chunk, before, number = torch.tensor(_fill_chunks(lengths.tolist(), size), device=device).T
     n_chunks, first, rows = int(chunk[-1]) + 1, lengths.cumsum(0) - lengths, torch.arange(n_rows, device=device)
