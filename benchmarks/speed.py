@@ -179,16 +179,18 @@ def relevance(subject: Subject, timer: Timer) -> Iterator[Row]:
 def evaluations(subject: Subject, timer: Timer) -> Iterator[Row]:
     """Evaluating shortened texts, against their tokens at the best rate that this model reaches."""
     works: dict[tuple[str, str], Work] = {}
-    for case, count, shortest, longest in (
+    cases = (
         ("16 texts, 12 to 40 tokens", 16, 12, 40),
         ("4 x 128 tokens", 4, 128, 128),
         ("1 x 512 tokens", 1, 512, 512),
-    ):
+    )
+    cases += [] if is_base(subject) else [("1 x 512 tokens", 1, 512, 512)]
+    for case, count, shortest, longest in cases:
         texts = make_texts(subject, count, shortest, longest)
         records = [result["attcat"] for result in wt.explain(subject, texts, "attcat")]
         works["posterior", case] = partial(wt.explain, subject, texts, "posterior")
         works["degrade", case] = partial(wt.degrade, subject, records)
-        if longest <= 40:  # 271 sequences of each text
+        if longest <= 40 and not is_base(subject):  # 271 sequences of each text
             works["contrast-cat", case] = partial(wt.explain, subject, texts, "contrast-cat")
     for (name, case), work in works.items():
         with (tokens := _TokenCount()).watch():
@@ -269,7 +271,8 @@ def _with(threads: int, work: Work) -> None:
 
 def captum(subject: Subject, timer: Timer) -> Iterator[Row]:
     """Integrated gradients and gradient x input, against Captum with its best internal batch."""
-    for count, length in ((1, 16), (1, 64), (1, 128), (4, 24), (32, 24)):
+    cases = [(1, 16), (1, 64), (4, 24), *([] if is_base(subject) else [(1, 128), (32, 24)])]  # minutes each
+    for count, length in cases:
         texts, case = make_texts(subject, count, length, length), f"{count} x {length} tokens"
         theirs = rivals.captum_integrated_gradients(subject, texts)
         ratio = timer.ratio(partial(wt.explain, subject, texts, "integrated-gradients"), theirs)
