@@ -1,5 +1,6 @@
 """Passes that compute the feed-forward layer of the last block for one token: the results of the whole layer."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,10 @@ def test_other_heads_and_models_compute_the_whole_layer(subject_of: SubjectOf) -
     assert not can_narrow(token_subject("gpt2").with_twin())  # reads every token
     assert not can_narrow(wt.Subject(model_of("bert", chunk_size_feed_forward=2), subject_of("bert").tokenizer))
     assert not can_narrow(subject_of("albert").with_twin())  # one block for all layers
+    quantise: Any = torch.ao.quantization.quantize_dynamic
+    with warnings.catch_warnings(action="ignore"):  # torch's, about its successor
+        packed = quantise(model_of("llama").float(), {torch.nn.Linear}, dtype=torch.qint8)
+    assert not can_narrow(wt.Subject(packed, subject.tokenizer).with_twin())  # rounds by all tokens that it reads
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
