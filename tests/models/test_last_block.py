@@ -75,7 +75,7 @@ def test_other_heads_and_models_compute_the_whole_layer(subject_of: SubjectOf) -
     assert not can_narrow(subject_of("albert").with_twin())  # one block for all layers
     quantise: Any = torch.ao.quantization.quantize_dynamic
     with warnings.catch_warnings(action="ignore"):  # torch's, about its successor
-        packed = quantise(model_of("llama").float(), {torch.nn.Linear}, dtype=torch.qint8)
+        packed = quantise(model_of("llama").float(), {torch.nn.Linear}, dtype=torch.qint8).eval()
     assert not can_narrow(wt.Subject(packed, subject.tokenizer).with_twin())  # rounds by all tokens that it reads
 
 
