@@ -2,14 +2,18 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from tests.models.test_unpadded import TEXTS, batch_of, plain_logits
-from tests.tiny import model_of, token_subject
+from tests.tiny import class_goal, model_of, token_subject
 
 import whichtoken as wt
+from whichtoken.core.trace import Site, needs
+from whichtoken.lrp import C21
+from whichtoken.models import capture
 from whichtoken.models.last_block import can_narrow
 
 SubjectOf = Callable[..., wt.Subject]
@@ -86,3 +90,16 @@ def test_a_mean_over_tokens_needs_all_of_them(subject_of: SubjectOf, pooling: st
     batch = batch_of(subject, TEXTS)
     assert can_narrow(subject) == (pooling == "cls")
     torch.testing.assert_close(subject.logits(batch), plain_logits(subject, batch), rtol=1e-10, atol=1e-12)
+
+
+def test_relevance_that_is_spread_over_tokens_needs_all_of_them(subject_of: SubjectOf) -> None:
+    subject, rules = subject_of("bert"), replace(C21, name="spread", spread=True)
+    batch, asked = batch_of(subject, TEXTS), needs(relevance=(rules, "attention"))
+    goal = class_goal(subject, [1] * len(TEXTS))
+
+    def relevance() -> torch.Tensor:
+        return torch.stack(capture(subject, batch, lambda logits: goal, asked).relevance(rules, Site.ATTENTION))
+
+    found = relevance()
+    with subject.model.register_forward_hook(lambda *_: None):
+        torch.testing.assert_close(found, relevance(), rtol=1e-9, atol=1e-12)

@@ -89,8 +89,8 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
     eager = subject.own_attention == "eager"
     tapping = tap.record or tap.record_values or tap.hidden is not None or eager or rules is not None
     lean = differentiable and _can_forget(request, sites, rules, fused=not tapping)
-    changed = rules is not None and (rules.spread or rules.gates is not None)  # what the last block computes
-    shorten = sites <= BEFORE_LAST_LAYER and not lean and not changed
+    spreads = rules is not None and rules.spread  # over all tokens, at the output of the last block
+    shorten = sites <= BEFORE_LAST_LAYER and not lean and not spreads
     fused = sites <= {Site.EMBEDDINGS} and not tapping
     shortcut = choose_shortcut(subject, may_choose_attention=fused) if shorten else None
     with ExitStack() as stack:
