@@ -57,16 +57,22 @@ def _select(flat: Float[Tensor, "token *rest"], chosen: Int[Tensor, " chosen"] |
     return flat if chosen is None else flat.index_select(0, chosen)
 
 
+def _first_tokens(mask: Bool[Tensor, "batch token"]) -> Int[Tensor, " batch"]:
+    """Return where each row begins in the long row."""
+    lengths = mask.sum(-1)
+    return lengths.cumsum(0) - lengths
+
+
 def _lay_out(mask: Bool[Tensor, "batch token"], dtype: torch.dtype) -> tuple[_Layout, _Layout]:
     """Return where all tokens are, and where only the first token of each row is a query."""
     (n_rows, longest), lengths, device = mask.shape, mask.sum(-1), mask.device
     if torch.is_grad_enabled() and bool(mask.all()):
         # Forming chunks, forward and backward, would take longer than they save.
         of_rows = _Layout(n_rows, None, None, None, None)
-        return of_rows, replace(of_rows, queries=torch.arange(n_rows, device=device) * longest)
+        return of_rows, replace(of_rows, queries=_first_tokens(mask))
     size = max(SHORTEST, longest + -longest % EVEN)
     chunk, before, number = torch.tensor(_fill_chunks(lengths.tolist(), size), device=device).T
-    n_chunks, first, rows = int(chunk[-1]) + 1, lengths.cumsum(0) - lengths, torch.arange(n_rows, device=device)
+    n_chunks, first, rows = int(chunk[-1]) + 1, _first_tokens(mask), torch.arange(n_rows, device=device)
     row = rows.repeat_interleave(lengths)  # of each token of the long row
     tokens = torch.arange(len(row), device=device)
     places = (chunk * size + before - first)[row] + tokens
@@ -132,9 +138,7 @@ def skip_padding(subject: "Subject", mask: Bool[Tensor, "batch token"]) -> Itera
     """Let passes of a twin skip padding inside the block. It must use the attention implementation `NAME`."""
     blocks, norm = subject.blocks, str(subject.architecture.norm)
     only_first = subject.head.pools and subject.readout_kind is Readout.FIRST
-    everywhere, of_first = _lay_out(mask, subject.model.dtype)
-    lengths = mask.sum(-1)
-    first = lengths.cumsum(0) - lengths  # tokens of the long row
+    (everywhere, of_first), first = _lay_out(mask, subject.model.dtype), _first_tokens(mask)
     real = None if bool(mask.all()) else mask.flatten().nonzero()[:, 0]
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
