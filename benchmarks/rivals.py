@@ -1,11 +1,13 @@
 """The same work done by other packages, for benchmarks/speed.py. Each function returns something to call and time."""
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -131,8 +133,13 @@ def lxt_rows(repeat: int, size: tuple[int, int]) -> Iterator[tuple[str, str, str
 def _patch_llama(rules: str) -> None:
     from transformers import pytorch_utils
 
-    # LXT 2.1 imports it for its BERT; transformers 5 has no such function, and Llama does not need it.
+    # LXT 2.1 imports both for other models: transformers 5 has no such function, and torchvision may be missing.
     pytorch_utils.find_pruneable_heads_and_indices = None
+    if find_spec("torchvision") is None:
+        for name in ("torchvision", "torchvision.models", "torchvision.models.vision_transformer"):
+            sys.modules[name] = ModuleType(name)
+        sys.modules["torchvision.models"].__dict__["vision_transformer"] = sys.modules[name]
+        sys.modules[name].__dict__["nn"] = torch.nn
     from lxt.efficient import monkey_patch
     from lxt.efficient.models import llama
     from transformers.models.llama import modeling_llama

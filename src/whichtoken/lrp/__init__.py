@@ -10,7 +10,18 @@ With rule sets that carry a gradient (AttnLRP, CP-LRP), relevance is `embeddings
 from whichtoken.lrp.gates import Gates, spread
 from whichtoken.lrp.mode import ReappliedRules, propagating, suspend_rules
 from whichtoken.lrp.rules import divide, scaled_matmul
-from whichtoken.lrp.rulesets import ATTN_LRP, C21, CP_LRP, CP_LRP_GRADIENT, ORIG, RULE_SETS, RuleSet, has_plain_products
+from whichtoken.lrp.rulesets import (
+    ATTN_LRP,
+    C21,
+    CP_LRP,
+    CP_LRP_GRADIENT,
+    ORIG,
+    RULE_SETS,
+    Attend,
+    RuleSet,
+    attention_in_one_step,
+    has_plain_products,
+)
 
 __all__ = [
     "ATTN_LRP",
@@ -19,9 +30,11 @@ __all__ = [
     "CP_LRP_GRADIENT",
     "ORIG",
     "RULE_SETS",
+    "Attend",
     "Gates",
     "ReappliedRules",
     "RuleSet",
+    "attention_in_one_step",
     "divide",
     "has_plain_products",
     "propagating",

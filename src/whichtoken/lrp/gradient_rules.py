@@ -62,6 +62,32 @@ class _HalfMatmul(Function):
         return (of_a, of_b) if is_small else (of_a.mul_(0.5), of_b.mul_(0.5))
 
 
+class _HalfAttention(Function):
+    """Return attention, and its softmax as a constant; both products give each factor half of its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        scaled = query * scale
+        weights = softmax(scaled @ key.mT)
+        context = weights @ value
+        ctx.save_for_backward(scaled, key, value, weights, context)
+        ctx.scale = scale
+        ctx.mark_non_differentiable(weights)
+        return context, weights
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        scaled, key, value, weights, context = ctx.saved_tensors
+        half = grad * 0.5
+        of_scores = half @ value.mT
+        # What the softmax subtracts, its weighted mean, is known from its product with the values.
+        of_scores.sub_((half * context).sum(-1, keepdim=True)).mul_(weights)
+        of_query, of_key = (of_scores @ key).mul_(0.5 * ctx.scale), (of_scores.mT @ scaled).mul_(0.5)
+        return of_query, of_key, weights.mT @ half, None, None
+
+
 class _LayerNorm(Function):
     """Return the result of `compute`; the gradient is that of centring and of division by a constant deviation."""
 
@@ -116,6 +142,24 @@ def half_gradient_of_matmul(operation: Operation, a: Tensor, b: Tensor) -> Tenso
     product = apply_function(_HalfMatmul, *matrices)
     product = product.squeeze(-1) if b.dim() == 1 else product
     return product.squeeze(-1 if b.dim() == 1 else -2) if a.dim() == 1 else product
+
+
+def attend_halving(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return attention and its weights, as one step: `half_gradient_of_matmul` for both products, and the ordinary
+    gradient of the softmax. The weights are a constant. `softmax` may change its argument.
+    """
+    found: tuple[Tensor, Tensor] = _HalfAttention.apply(query, key, value, scale, softmax)  # type: ignore[no-untyped-call]
+    return found
+
+
+def attend_constantly(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Do the same with weights that are a constant factor of the values."""
+    weights = softmax((query.detach() * scale) @ key.detach().mT)
+    return weights @ value, weights
 
 
 def constant(operation: Operation, *args: Any, **options: Any) -> Tensor:

@@ -3,8 +3,8 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar, Token
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from functools import cache, partial
 from inspect import signature
 from threading import get_ident
@@ -17,6 +17,7 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.overrides import TorchFunctionMode
 
 from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
+from whichtoken.lrp.gradient_rules import gradient
 from whichtoken.lrp.rules import Rule, apply_in_place, carries_relevance
 from whichtoken.lrp.rulesets import RuleSet
 
@@ -124,38 +125,34 @@ class ReappliedRules:
 
 
 def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
-    """Run the module on a constant, so that none of its steps gets a rule, then apply one rule to the whole."""
-    entered: list[tuple[Tensor, Token[_Rules | None] | None]] = []  # inputs, and how to apply rules again
-    thread, dtypes = get_ident(), {parameter.dtype for parameter in module.parameters()}
-    is_hooked = bool(module._forward_hooks or module._forward_pre_hooks)  # by the user, whose hooks may need rules
+    """Let the module compute on a constant, so that none of its steps gets a rule, and apply one rule to the whole.
 
-    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if get_ident() != thread:  # hooks belong to the model, which other threads may be running
-            return None
-        constant = args[0].detach()
-        # Its steps need no rules, but may need the rules' precision.
-        entered.append((args[0], None if is_hooked or dtypes - {constant.dtype} else _applied.set(None)))
-        return (constant.clone() if getattr(module, "inplace", False) else constant, *args[1:])
+    Its `forward` is replaced, not hooked, so that the user's hooks stay outside, where rules apply.
+    """
+    thread, own = get_ident(), vars(module).get("forward")
+    dtypes, run = {parameter.dtype for parameter in module.parameters()}, module.forward
 
-    def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        if get_ident() != thread or not entered:
-            return output
-        x, token = entered.pop()
-        if token is not None:
-            _applied.reset(token)
-        if output is None or not carries_relevance(x):  # None: the module has raised an error
+    def forward(x: Any, *args: Any, **options: Any) -> Any:
+        if get_ident() != thread:  # the module may belong to a model that other threads are running
+            return run(x, *args, **options)
+        constant = x.detach()
+        constant = constant.clone() if getattr(module, "inplace", False) else constant
+        with torch._C.DisableTorchFunction() if dtypes <= {x.dtype} else nullcontext():  # the rules' precision, or none
+            output = run(constant, *args, **options)
+        if not carries_relevance(x):
             return output
         with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
-            return rule(lambda tensor: module.forward(tensor) if carries_relevance(tensor) else output, x)
+            return rule(lambda tensor: run(tensor, *args, **options) if carries_relevance(tensor) else output, x)
 
-    stack.enter_context(module.register_forward_pre_hook(before))
-    stack.enter_context(module.register_forward_hook(after, always_call=True))
+    module.forward = forward
+    stack.callback(partial(setattr, module, "forward", own) if own is not None else partial(delattr, module, "forward"))
 
 
 class _Rules(TorchFunctionMode):
     def __init__(self, rules: RuleSet, strict: bool) -> None:
         super().__init__()
         self.rules, self.strict = rules, strict
+        self.ordinary = _ordinary_names(rules)
 
     def __torch_function__(
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
@@ -170,11 +167,13 @@ class _Rules(TorchFunctionMode):
         carrying = [x for x in tensors if x.requires_grad]
         kind = KINDS.get(name)
         if not carrying or kind != "linear":  # its rule has a precision of its own
-            args, options = _match_precision(name, args, options, tensors)
+            args, options = self._match_precision(name, args, options, tensors)
         if not carrying or not torch.is_grad_enabled():
             return operation(*args, **options)
         if self.strict and any(map(_is_foreign, carrying)):
             raise RuleGap(self.rules.name, "a custom autograd function", _find_running_module())
+        if name in self.ordinary and (kind not in ONE_INPUT or [*map(id, carrying)] == [id(args[0])]):
+            return operation(*args, **options)
         if name == "scaled_dot_product_attention":
             with self:  # each of its steps gets its own rule
                 return _attention(*args, **options)
@@ -182,11 +181,25 @@ class _Rules(TorchFunctionMode):
         if rule is not None:
             with suppress(NotImplementedError):
                 return _apply_rule(rule, operation, name, args, options)
-            args, options = _match_precision(name, args, options, tensors)
+            args, options = self._match_precision(name, args, options, tensors)
         result = operation(*args, **options)
         if self.strict and name not in MOVES and _is_lost(name, result):
             raise RuleGap(self.rules.name, name, _find_running_module())
         return result
+
+    def _match_precision(
+        self, name: str, args: tuple[Any, ...], options: dict[str, Any], tensors: Sequence[Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        # A gradient has the model's own precision.
+        return (args, options) if self.rules.carries == "gradient" else _match_precision(name, args, options, tensors)
+
+
+def _ordinary_names(rules: RuleSet) -> frozenset[str]:
+    """Return the names of operations whose rule is their ordinary gradient, so that it need not be called."""
+    if rules.carries != "gradient":
+        return frozenset()
+    kinds = {kind for kind, rule in rules.rules.items() if rule is gradient}
+    return MOVES | {name for name, kind in KINDS.items() if kind in kinds and name not in IN_PLACE and name != "addmm"}
 
 
 def _is_lost(name: str, result: Any) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,10 +19,11 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from whichtoken.errors import UnsupportedModel
-from whichtoken.lrp import RuleSet, has_plain_products, scaled_matmul
+from whichtoken.lrp import Attend, RuleSet, attention_in_one_step, has_plain_products, scaled_matmul
 from whichtoken.models.architectures import Architecture
 
 NAME = "whichtoken"
+WIDE = (torch.float32, torch.float64)  # in which the softmax needs no other precision
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Tap:
     attention: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
     values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
     possible: list[Tensor | None] = field(default_factory=list)  # where a block can attend; None: everywhere
+
+    @property
+    def in_one_step(self) -> Attend | None:
+        """A function that computes attention under the rules, if its probabilities are not recorded."""
+        return None if self.rules is None or self.record else attention_in_one_step(self.rules)
 
 
 _tap: ContextVar[Tap | None] = ContextVar("whichtoken_tap", default=None)
@@ -88,33 +95,37 @@ def _attend(
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
-    scores = _scores(query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, rules)
-    softcap = options.get("softcap")  # of Gemma 2
-    if softcap is not None:
-        scores = (scores / softcap).tanh() * softcap
-    possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
-    hidden = None if tap is None or tap.hidden is None else tap.hidden[:, None, None, :]
-    if possible is None and hidden is None:
-        probabilities = _softmax(scores)
+    scale, softcap = query.shape[-1] ** -0.5 if scaling is None else scaling, options.get("softcap")  # of Gemma 2
+    with torch._C.DisableTorchFunction():  # masks carry no relevance
+        possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
+        blocked = _find_blocked(possible, None if tap is None else tap.hidden)
+    in_one_step = None if tap is None or softcap is not None or query.dtype not in WIDE else tap.in_one_step
+    if in_one_step is not None:
+        with torch._C.DisableTorchFunction():
+            context, probabilities = in_one_step(query, key, value, scale, partial(_normalise, blocked=blocked))
     else:
-        blocked = torch.zeros_like(scores[:, :1], dtype=torch.bool) if possible is None else ~possible
-        blocked = blocked if hidden is None else blocked | hidden
-        # Added, not filled in: without rules, the sum needs no copy, and its gradient never does. One mask serves all
-        # heads. Half the least number is enough, and no score makes it infinite.
-        mask = torch.zeros_like(blocked, dtype=scores.dtype).masked_fill_(blocked, torch.finfo(scores.dtype).min / 2)
-        probabilities = _softmax(scores + mask if rules is not None or softcap is not None else scores.add_(mask))
-        if blocked.all(-1).any():
-            # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing;
-            # the softmax alone would let them attend to everything, padding included. Elsewhere it gives blocked keys
-            # exactly 0, and a product would only keep a second copy of all attention in the graph.
-            probabilities = probabilities * ~blocked
+        scores = _scores(query, key, scale, rules)
+        if softcap is not None:
+            scores = (scores / softcap).tanh() * softcap
+        probabilities = _normalise(scores, blocked, in_place=rules is None and softcap is None)
+        context = probabilities @ value
     if tap is not None:
         tap.possible.append(possible)  # includes keys hidden by the view, as the authors' averages do
         if tap.record:
             tap.attention.append(probabilities)
         if tap.record_values:
             tap.values.append(value)
-    return (probabilities @ value).transpose(1, 2).contiguous(), probabilities
+    return context.transpose(1, 2).contiguous(), probabilities
+
+
+def _find_blocked(
+    possible: Bool[Tensor, "batch _ query key"] | None, hidden: Bool[Tensor, "batch key"] | None
+) -> Bool[Tensor, "batch _ _ key"] | None:
+    """Return which keys a query cannot attend to, because of the mask or the view; None: it can attend to all."""
+    if hidden is None:
+        return None if possible is None else ~possible
+    keys = hidden[:, None, None, :]
+    return keys if possible is None else ~possible | keys
 
 
 def _scores(query: Tensor, key: Tensor, scaling: float, rules: RuleSet | None) -> Float[Tensor, "batch head query key"]:
@@ -127,6 +138,24 @@ def _scores(query: Tensor, key: Tensor, scaling: float, rules: RuleSet | None) -
     if has_plain_products(rules):
         return scaled_matmul(query, key, scaling)
     return query @ key * scaling
+
+
+def _normalise(
+    scores: Float[Tensor, "batch head query key"], blocked: Bool[Tensor, "batch _ _ key"] | None, in_place: bool = True
+) -> Float[Tensor, "batch head query key"]:
+    """Return the softmax over the keys that are not blocked. `in_place`: scores may be changed."""
+    if blocked is not None:
+        # Added, not filled in: the sum needs no copy, and its gradient never does. One mask serves all heads. Half the
+        # least number is enough, and no score makes it infinite.
+        mask = torch.zeros_like(blocked, dtype=scores.dtype).masked_fill_(blocked, torch.finfo(scores.dtype).min / 2)
+        scores = scores.add_(mask) if in_place else scores + mask
+    probabilities = _softmax(scores)
+    if blocked is not None and blocked.all(-1).any():
+        # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing; the
+        # softmax alone would let them attend to everything, padding included. Elsewhere it gives blocked keys exactly
+        # 0, and a product would only keep a second copy of all attention in the graph.
+        probabilities = probabilities * ~blocked
+    return probabilities
 
 
 def _softmax(scores: Tensor) -> Tensor:
