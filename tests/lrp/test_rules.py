@@ -308,3 +308,52 @@ def test_a_block_without_a_chosen_head_is_a_constant() -> None:
     context = leaf(random(1, 2, 3, 4))
     assert not Gates((((0, 0, 0),),), conserve=True).apply(context, 0).requires_grad
     assert Gates((((0, 0, 0),),), conserve=False).apply(context, 0).requires_grad
+
+
+BLOCKED = torch.tensor([[True, True, True, True], [False, True, False, True], [False, False, False, False]])
+
+
+def softmax_of_some(scores: Tensor, rows: slice) -> Tensor:
+    """The first query can attend to no key."""
+    return scores.masked_fill_(BLOCKED, -1e300).softmax(-1) * ~BLOCKED
+
+
+@pytest.mark.parametrize("are_weights_constant", [False, True])
+def test_attention_in_one_step_has_the_gradient_of_its_steps(are_weights_constant: bool) -> None:
+    query, key, value = leaf(random(2, 2, 3, 5)), leaf(random(2, 2, 4, 5, seed=1)), leaf(random(2, 2, 4, 6, seed=2))
+    grad = random(2, 2, 3, 6, seed=3)
+    attend = gradient_rules.attend_constantly if are_weights_constant else gradient_rules.attend_halving
+    context, weights = attend(query, key, value, 0.3, softmax_of_some)
+    assert not weights.requires_grad
+    product_of = gradient_rules.gradient if are_weights_constant else gradient_rules.half_gradient_of_matmul
+    slow = softmax_of_some(product_of(torch.matmul, query * 0.3, key.mT).clone(), slice(None))
+    assert same(weights, slow.detach())
+    slow = slow.detach() if are_weights_constant else slow
+    slowly = product_of(torch.matmul, slow, value)
+    assert same(context, slowly.detach())
+    inputs = (value,) if are_weights_constant else (query, key, value)
+    for found, expected in zip(back(context, grad, *inputs), back(slowly, grad, *inputs), strict=True):
+        assert same(found, expected)
+        assert found.abs().max() > 0
+
+
+@pytest.mark.parametrize("large", [1, rules.LARGE])
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_attention_weights_in_one_step_share_relevance_like_their_product(
+    large: int, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "LARGE", large)
+    query, key, relevance = leaf(random(2, 2, 3, 5)), leaf(random(2, 2, 4, 5, seed=1)), random(2, 2, 3, 4, seed=2)
+    seen: list[slice] = []
+
+    def softmax(scores: Tensor, rows: slice) -> Tensor:
+        seen.append(rows)
+        blocked = torch.stack([BLOCKED, ~BLOCKED])[rows, None]  # another mask for each row of the batch
+        return scores.masked_fill_(blocked, -1e300).softmax(-1)
+
+    weights = rules.attention_weights(query, key, scale, softmax)
+    assert len(seen) == (4 if large == 1 else 1)
+    assert same(weights, softmax((query @ key.mT).detach() * scale, slice(None)))
+    expected = back(rules.matmul(torch.matmul, query, key.mT), relevance, query, key)
+    for found, slowly in zip(back(weights, relevance, query, key), expected, strict=True):
+        assert same(found, slowly)

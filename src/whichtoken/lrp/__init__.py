@@ -9,7 +9,7 @@ With rule sets that carry a gradient (AttnLRP, CP-LRP), relevance is `embeddings
 
 from whichtoken.lrp.gates import Gates, spread
 from whichtoken.lrp.mode import ReappliedRules, propagating, suspend_rules
-from whichtoken.lrp.rules import divide, scaled_matmul
+from whichtoken.lrp.rules import attention_weights, carries_relevance, divide
 from whichtoken.lrp.rulesets import (
     ATTN_LRP,
     C21,
@@ -20,7 +20,7 @@ from whichtoken.lrp.rulesets import (
     Attend,
     RuleSet,
     attention_in_one_step,
-    has_plain_products,
+    weighs_in_one_step,
 )
 
 __all__ = [
@@ -35,10 +35,11 @@ __all__ = [
     "ReappliedRules",
     "RuleSet",
     "attention_in_one_step",
+    "attention_weights",
+    "carries_relevance",
     "divide",
-    "has_plain_products",
     "propagating",
-    "scaled_matmul",
     "spread",
     "suspend_rules",
+    "weighs_in_one_step",
 ]

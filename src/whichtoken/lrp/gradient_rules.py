@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from whichtoken.lrp.rules import Operation, apply_function, carries_relevance
+from whichtoken.lrp.rules import Operation, Softmax, apply_function, carries_relevance
 
 ACTIVATION_EPSILON = 1e-10
 
@@ -67,10 +67,10 @@ class _HalfAttention(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Callable[[Tensor], Tensor]
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Softmax
     ) -> tuple[Tensor, Tensor]:
         scaled = query * scale
-        weights = softmax(scaled @ key.mT)
+        weights = softmax(scaled @ key.mT, slice(None))
         context = weights @ value
         ctx.save_for_backward(scaled, key, value, weights, context)
         ctx.scale = scale
@@ -144,9 +144,7 @@ def half_gradient_of_matmul(operation: Operation, a: Tensor, b: Tensor) -> Tenso
     return product.squeeze(-1 if b.dim() == 1 else -2) if a.dim() == 1 else product
 
 
-def attend_halving(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
+def attend_halving(query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Softmax) -> tuple[Tensor, Tensor]:
     """Return attention and its weights, as one step: `half_gradient_of_matmul` for both products, and the ordinary
     gradient of the softmax. The weights are a constant. `softmax` may change its argument.
     """
@@ -155,10 +153,10 @@ def attend_halving(
 
 
 def attend_constantly(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Callable[[Tensor], Tensor]
+    query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Softmax
 ) -> tuple[Tensor, Tensor]:
     """Do the same with weights that are a constant factor of the values."""
-    weights = softmax((query.detach() * scale) @ key.detach().mT)
+    weights = softmax((query.detach() * scale) @ key.detach().mT, slice(None))
     return weights @ value, weights
 
 

@@ -5,8 +5,10 @@ A rule computes the result of its operation and defines what autograd carries ba
 does not cover. Sums are per sample; the first axis is the batch.
 """
 
+import math
 import operator
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ from torch.nn import functional
 
 Operation = Callable[..., Tensor]
 Rule = Callable[..., Tensor]
+# From scores of attention, which it may change, and the rows of the batch that they are of.
+Softmax = Callable[[Tensor, slice], Tensor]
 
 EPSILON = 1e-9
 LARGE = 2**20  # values of products that are shared matrix by matrix
@@ -111,48 +115,51 @@ def _share_together(x: Tensor, weight: Tensor, products: Tensor, relevance: Tens
 
 
 class _Matmul(Function):
-    """Give each factor half of the relevance, in proportion to its products; all of it if the other is a constant.
-
-    The result is multiplied by `scale`, through which relevance passes unchanged.
-    """
+    """Give each factor half of the relevance, in proportion to its products; all of it if the other is a constant."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         y = a @ b
-        y = y if scale == 1 else y.mul_(scale)  # only one of the two is kept: attention is large
         ctx.save_for_backward(a, b, y)
-        ctx.scale = scale
         return y
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        (a, b, y), needed = ctx.saved_tensors, ctx.needs_input_grad[:2]
-        share = 0.5 if all(needed) else 1.0
-        if a.shape[:-2] == b.shape[:-2] and max(a.numel(), b.numel(), y.numel()) >= LARGE:
-            return *_share_slices(a, b, (y, relevance), (ctx.scale, share), needed), None
-        scaled = divide(relevance, y if ctx.scale == 1 else y / ctx.scale) * share
-        of_a = (a * (scaled @ b.mT)).sum_to_size(a.shape) if needed[0] else None
-        of_b = (b * (a.mT @ scaled)).sum_to_size(b.shape) if needed[1] else None
-        return of_a, of_b, None
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b, y = ctx.saved_tensors
+        return _share_product(a, b, relevance, ctx.needs_input_grad, y)
+
+
+def _share_product(
+    a: Tensor, b: Tensor, relevance: Tensor, needed: Sequence[bool], y: Tensor | None = None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the relevance of two factors. `y`: their product; None: it is computed."""
+    share = 0.5 if all(needed) else 1.0
+    if a.shape[:-2] == b.shape[:-2] and max(a.numel(), b.numel(), relevance.numel()) >= LARGE:
+        return _share_slices(a, b, (y, relevance), share, needed)
+    scaled = divide(relevance, a @ b if y is None else y) * share
+    of_a = (a * (scaled @ b.mT)).sum_to_size(a.shape) if needed[0] else None
+    of_b = (b * (a.mT @ scaled)).sum_to_size(b.shape) if needed[1] else None
+    return of_a, of_b
 
 
 def _share_slices(
-    a: Tensor, b: Tensor, products: tuple[Tensor, Tensor], factors: tuple[float, float], needed: Sequence[bool]
+    a: Tensor, b: Tensor, products: tuple[Tensor | None, Tensor], share: float, needed: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """Do the same, one matrix after another, so that the steps of each stay in the processor's cache.
 
     Attention of long texts in float64 does not fit there, and moving it takes longer than computing. `products`: the
-    scaled product of a and b, and its relevance. `factors`: the scale, and the share of the relevance.
+    product of a and b, if it is known, and its relevance.
     """
-    scale, share = factors
     made = [
         torch.empty_like(x, memory_format=torch.contiguous_format) if is_needed else None
         for x, is_needed in zip((a, b), needed, strict=True)
     ]
-    flat = [x.flatten(0, -3) for x in (a, b, *products)]
+    known, relevance = products
+    ones, others, relevances = (x.flatten(0, -3) for x in (a, b, relevance))
     of_a, of_b = (None if x is None else x.flatten(0, -3) for x in made)
-    for i, (one, other, product, relevance) in enumerate(zip(*flat, strict=True)):
-        scaled = divide(relevance, product if scale == 1 else product / scale)
+    flat = None if known is None else known.flatten(0, -3)
+    for i, (one, other) in enumerate(zip(ones, others, strict=True)):
+        scaled = divide(relevances[i], one @ other if flat is None else flat[i])
         if share != 1:
             scaled *= share
         if of_a is not None:
@@ -160,6 +167,31 @@ def _share_slices(
         if of_b is not None:
             torch.mul(other, one.mT @ scaled, out=of_b[i])
     return made[0], made[1]
+
+
+class _AttentionWeights(Function):
+    """Return the softmax of scaled products, which passes relevance on unchanged, as does the scale.
+
+    The products are computed again on the way back, because attention is much larger than what it is made of: storing
+    it takes longer. If it is large, each matrix is finished before the next, so that its steps stay in the cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, scale: float, softmax: Softmax) -> Tensor:
+        ctx.save_for_backward(query, keys)
+        outer, shape = query.shape[:-2], (*query.shape[:-1], keys.shape[-1])
+        if outer != keys.shape[:-2] or math.prod(shape) < LARGE:
+            return softmax((query @ keys).mul_(scale), slice(None))
+        weights = query.new_empty(shape)
+        for row, head in product(*map(range, outer)):
+            scores = (query[row, head] @ keys[row, head]).mul_(scale)
+            weights[row, head] = softmax(scores[None, None], slice(row, row + 1))[0, 0]
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        query, keys = ctx.saved_tensors
+        return *_share_product(query, keys, relevance, ctx.needs_input_grad[:2]), None, None
 
 
 class _Add(Function):
@@ -259,15 +291,14 @@ def apply_in_place(rule: Rule, operation: Operation, x: Tensor, *args: Any, **op
 def matmul(operation: Operation, a: Tensor, b: Tensor) -> Tensor:
     if min(a.dim(), b.dim()) < 2:
         raise NotImplementedError
-    return apply_function(_Matmul, a, b, 1.0)
+    return apply_function(_Matmul, a, b)
 
 
-def scaled_matmul(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """Return the product times `scale`, under the rule for products if both carry relevance."""
-    if carries_relevance(a) and carries_relevance(b):
-        with torch._C.DisableTorchFunction():
-            return apply_function(_Matmul, a, b, scale)
-    return a @ b * scale
+def attention_weights(query: Tensor, key: Tensor, scale: float, softmax: Softmax) -> Tensor:
+    """Return the weights of attention in one step: the rule for products, and `identity` for the scale and the softmax.
+    One of query and key must carry relevance.
+    """
+    return apply_function(_AttentionWeights, query, key.mT, scale, softmax)
 
 
 def add(operation: Operation, a: Any, b: Any) -> Tensor:

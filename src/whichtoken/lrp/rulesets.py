@@ -9,10 +9,10 @@ from torch import Tensor
 
 from whichtoken.lrp import gradient_rules, rules
 from whichtoken.lrp.gates import Gates
-from whichtoken.lrp.rules import Rule
+from whichtoken.lrp.rules import Rule, Softmax
 
 # From queries, keys, values, a scale and the softmax to attention and its weights.
-Attend = Callable[[Tensor, Tensor, Tensor, float, Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]]
+Attend = Callable[[Tensor, Tensor, Tensor, float, Softmax], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ def attention_in_one_step(rule_set: RuleSet) -> Attend | None:
     return None
 
 
-def has_plain_products(rule_set: RuleSet) -> bool:
-    """Return whether products have the rules that `rules.scaled_matmul` applies in one step."""
+def weighs_in_one_step(rule_set: RuleSet) -> bool:
+    """Return whether the weights of attention have the rules that `rules.attention_weights` applies at once."""
     of = rule_set.rules
-    return of.get("matmul") is rules.matmul and of.get("multiply") is rules.multiply
+    plain = of.get("matmul") is rules.matmul and of.get("multiply") is rules.multiply
+    return plain and of.get("softmax") is rules.identity and of.get("add") in (rules.add, rules.add_unscaled)

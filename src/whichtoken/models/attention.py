@@ -19,7 +19,14 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from whichtoken.errors import UnsupportedModel
-from whichtoken.lrp import Attend, RuleSet, attention_in_one_step, has_plain_products, scaled_matmul
+from whichtoken.lrp import (
+    Attend,
+    RuleSet,
+    attention_in_one_step,
+    attention_weights,
+    carries_relevance,
+    weighs_in_one_step,
+)
 from whichtoken.models.architectures import Architecture
 
 NAME = "whichtoken"
@@ -102,12 +109,9 @@ def _attend(
     in_one_step = None if tap is None or softcap is not None or query.dtype not in WIDE else tap.in_one_step
     if in_one_step is not None:
         with torch._C.DisableTorchFunction():
-            context, probabilities = in_one_step(query, key, value, scale, partial(_normalise, blocked=blocked))
+            context, probabilities = in_one_step(query, key, value, scale, partial(_normalise_rows, blocked))
     else:
-        scores = _scores(query, key, scale, rules)
-        if softcap is not None:
-            scores = (scores / softcap).tanh() * softcap
-        probabilities = _normalise(scores, blocked, in_place=rules is None and softcap is None)
+        probabilities = _weigh(query, key, scale, blocked, (rules, softcap))
         context = probabilities @ value
     if tap is not None:
         tap.possible.append(possible)  # includes keys hidden by the view, as the authors' averages do
@@ -128,16 +132,26 @@ def _find_blocked(
     return keys if possible is None else ~possible | keys
 
 
-def _scores(query: Tensor, key: Tensor, scaling: float, rules: RuleSet | None) -> Float[Tensor, "batch head query key"]:
-    """Return scaled products. It is faster to scale the queries, which are smaller; but rules that divide by the
-    result of each step follow the order of their authors.
-    """
-    key = key.transpose(-1, -2)
-    if rules is None or rules.carries == "gradient":
-        return (query * scaling) @ key
-    if has_plain_products(rules):
-        return scaled_matmul(query, key, scaling)
-    return query @ key * scaling
+def _weigh(
+    query: Tensor, key: Tensor, scale: float, blocked: Tensor | None, settings: tuple[RuleSet | None, float | None]
+) -> Float[Tensor, "batch head query key"]:
+    """Return the weights of attention. `settings`: the rules of the pass, and the model's softcap."""
+    rules, softcap = settings
+    divides = rules is not None and rules.carries == "relevance"
+    if rules is not None and softcap is None and carries_relevance(query) and weighs_in_one_step(rules):
+        with torch._C.DisableTorchFunction():
+            return attention_weights(query, key, scale, partial(_normalise_rows, blocked))
+    # It is faster to scale the queries, which are smaller; but rules that divide by the result of each step follow the
+    # order of their authors.
+    scores = query @ key.mT * scale if divides else (query * scale) @ key.mT
+    if softcap is not None:
+        scores = (scores / softcap).tanh() * softcap
+    return _normalise(scores, blocked, in_place=rules is None and softcap is None)
+
+
+def _normalise_rows(blocked: Bool[Tensor, "batch _ _ key"] | None, scores: Tensor, rows: slice) -> Tensor:
+    """Return the softmax of some rows of a batch."""
+    return _normalise(scores, None if blocked is None else blocked[rows])
 
 
 def _normalise(
