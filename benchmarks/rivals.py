@@ -161,7 +161,7 @@ def _least_seconds(work: Work) -> float:
 
     torch.set_num_threads(1)
     seconds = []
-    for _ in range(5):
+    for _ in range(15):
         start = process_time()
         work()
         seconds.append(process_time() - start)
