@@ -69,9 +69,10 @@ _applied: ContextVar["_Rules | None"] = ContextVar("whichtoken_rules", default=N
 def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterator[None]:
     """Apply the rules to forward passes inside the block: outputs stay the same, backward carries relevance.
 
-    Affects this thread only, and is undone on exit. Parameters must be frozen, because relevance goes to every tensor
-    that requires a gradient. `strict`: an operation without a rule raises RuleGap; otherwise it keeps its ordinary
-    gradient. Operations that bypass torch's Python functions (a scripted function, vmap) cannot be intercepted.
+    Affects this thread only, and is undone on exit; threads that do this at the same time need a model (a twin) each.
+    Parameters must be frozen, because relevance goes to every tensor that requires a gradient. `strict`: an operation
+    without a rule raises RuleGap; otherwise it keeps its ordinary gradient. Operations that bypass torch's Python
+    functions (a scripted function, vmap) cannot be intercepted.
     """
     modules = list(model.named_modules())
     scripted = next((name for name, module in modules if isinstance(module, torch.jit.ScriptModule)), None)
