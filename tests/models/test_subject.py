@@ -13,6 +13,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, T5Config, T5For
 import whichtoken as wt
 from whichtoken.core.objectives import Link
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
+from whichtoken.models import fingerprint
 from whichtoken.tasks.classify import link_of
 
 SubjectOf = Callable[..., wt.Subject]
@@ -109,6 +110,24 @@ def test_a_fingerprint_follows_an_optimizer(fast: dict[str, bool]) -> None:
     wt.explain(subject, ["slow"])
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         assert parameter.grad is None if gradient is None else parameter.grad.equal(gradient)
+
+
+def test_a_fingerprint_is_not_computed_again_for_another_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, hashed = model_of("bert"), list[Any]()
+    subject = wt.Subject(model, wordpiece())
+    original = fingerprint._content_hash
+
+    def count(model: Any) -> str:
+        hashed.append(model)
+        return original(model)
+
+    monkeypatch.setattr(fingerprint, "_content_hash", count)
+    before = subject.fingerprint()
+    model.set_attn_implementation("eager" if subject.own_attention != "eager" else "sdpa")
+    assert subject.fingerprint() == before
+    assert len(hashed) == 1
+    model.config.id2label = {**model.config.id2label, 0: "another name"}
+    assert subject.fingerprint() != before
 
 
 def test_a_fingerprint_follows_the_configuration_but_not_the_version_of_transformers(

@@ -17,7 +17,7 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.overrides import TorchFunctionMode
 
 from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
-from whichtoken.lrp.gradient_rules import gradient
+from whichtoken.lrp.gradient_rules import gate_constant, gradient, half_gradient, half_gradient_of_matmul
 from whichtoken.lrp.rules import Rule, apply_in_place, carries_relevance
 from whichtoken.lrp.rulesets import RuleSet
 
@@ -78,8 +78,8 @@ def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterat
     scripted = next((name for name, module in modules if isinstance(module, torch.jit.ScriptModule)), None)
     if scripted is not None:
         raise UnsupportedModel(f"module {scripted} is compiled by torch.jit, so its operations cannot be intercepted")
-    learning = next((name for name, parameter in model.named_parameters() if parameter.requires_grad), None)
-    if learning is not None:
+    if any(held is not None and held.requires_grad for _, module in modules for held in module._parameters.values()):
+        learning = next(name for name, parameter in model.named_parameters() if parameter.requires_grad)
         raise UsageError(f"parameter {learning} requires a gradient, so relevance would go to it; freeze the model")
     with ExitStack() as stack:
         for _, module in modules:
@@ -153,7 +153,7 @@ class _Rules(TorchFunctionMode):
     def __init__(self, rules: RuleSet, strict: bool) -> None:
         super().__init__()
         self.rules, self.strict = rules, strict
-        self.ordinary = _ordinary_names(rules)
+        self.ordinary, self.ordinary_by_constant = _ordinary_names(rules)
 
     def __torch_function__(
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), options: dict[str, Any] | None = None
@@ -173,7 +173,7 @@ class _Rules(TorchFunctionMode):
             return operation(*args, **options)
         if self.strict and any(map(_is_foreign, carrying)):
             raise RuleGap(self.rules.name, "a custom autograd function", _find_running_module())
-        if name in self.ordinary and (kind not in ONE_INPUT or [*map(id, carrying)] == [id(args[0])]):
+        if self._is_ordinary(name, args, carrying):
             return operation(*args, **options)
         if name == "scaled_dot_product_attention":
             with self:  # each of its steps gets its own rule
@@ -188,6 +188,12 @@ class _Rules(TorchFunctionMode):
             raise RuleGap(self.rules.name, name, _find_running_module())
         return result
 
+    def _is_ordinary(self, name: str, args: tuple[Any, ...], carrying: Sequence[Tensor]) -> bool:
+        """Return whether a rule would keep the ordinary gradient, so that it need not be called."""
+        if name in self.ordinary:
+            return KINDS.get(name) not in ONE_INPUT or [*map(id, carrying)] == [id(args[0])]
+        return len(carrying) == 1 and name in self.ordinary_by_constant
+
     def _match_precision(
         self, name: str, args: tuple[Any, ...], options: dict[str, Any], tensors: Sequence[Tensor]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -195,12 +201,19 @@ class _Rules(TorchFunctionMode):
         return (args, options) if self.rules.carries == "gradient" else _match_precision(name, args, options, tensors)
 
 
-def _ordinary_names(rules: RuleSet) -> frozenset[str]:
-    """Return the names of operations whose rule is their ordinary gradient, so that it need not be called."""
+def _ordinary_names(rules: RuleSet) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of operations whose rule is their ordinary gradient: always, and by a constant."""
     if rules.carries != "gradient":
-        return frozenset()
-    kinds = {kind for kind, rule in rules.rules.items() if rule is gradient}
-    return MOVES | {name for name, kind in KINDS.items() if kind in kinds and name not in IN_PLACE and name != "addmm"}
+        return frozenset(), frozenset()
+    always, by_constant = (
+        frozenset(
+            name
+            for name, kind in KINDS.items()
+            if rules.rules.get(kind) in those and name not in IN_PLACE and name != "addmm"
+        )
+        for those in ((gradient,), (half_gradient, half_gradient_of_matmul, gate_constant))
+    )
+    return MOVES | always, by_constant
 
 
 def _is_lost(name: str, result: Any) -> bool:

@@ -217,10 +217,10 @@ class _Add(Function):
 
 
 def rescale_parts(parts: list[Tensor], relevance: Tensor) -> list[Tensor]:
-    """Rescale parts, per sample, to sum to the relevance; each gets a share in proportion to its absolute sum."""
+    """Rescale parts, per sample and in place, to sum to the relevance, with shares in proportion to absolute sums."""
     sums, total = [_per_sample(part) for part in parts], _per_sample(relevance)
     sizes = torch.stack([part.abs() for part in sums]).sum(0)
-    return [p * divide(divide(s.abs(), sizes) * total, s) for p, s in zip(parts, sums, strict=True)]
+    return [part.mul_(divide(divide(s.abs(), sizes) * total, s)) for part, s in zip(parts, sums, strict=True)]
 
 
 def _per_sample(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import nn
 
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.models.encoding import Document
+from whichtoken.models.modules import list_modules, list_named_modules
 
 # The attribute in which a wrapper keeps the model, by the name of the wrapper's class.
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
@@ -24,7 +25,7 @@ def unwrap(model: Any) -> Any:
     while (inner := WRAPPERS.get(type(model).__name__)) is not None:
         model = getattr(model, inner)
     compiled = next(
-        (name for name, module in model.named_modules() if type(module).__name__ == "OptimizedModule"), None
+        (name for name, module in list_named_modules(model) if type(module).__name__ == "OptimizedModule"), None
     )
     if compiled is not None:
         fix = "compile it with its own method, module.compile(), or give the model as it was before"
@@ -34,14 +35,16 @@ def unwrap(model: Any) -> Any:
 
 def check_values(model: Any) -> None:
     """Raise UnsupportedModel if some of the model's tensors are on the meta device, which stores no values."""
+    held = (tensors.values() for module in list_modules(model) for tensors in (module._parameters, module._buffers))
+    if not any(tensor is not None and tensor.is_meta for tensors in held for tensor in list(tensors)):
+        return
     tensors = list(chain(model.named_parameters(), model.named_buffers()))
     empty = [name for name, tensor in tensors if tensor.is_meta]
-    if empty:
-        raise UnsupportedModel(
-            f"{len(empty)} of the {len(tensors)} tensors of {type(model).__name__} are on the meta device, which "
-            f"stores no values (the first is {empty[0]}); load all weights into memory: wt.load(folder), or "
-            "from_pretrained without offloading"
-        )
+    raise UnsupportedModel(
+        f"{len(empty)} of the {len(tensors)} tensors of {type(model).__name__} are on the meta device, which "
+        f"stores no values (the first is {empty[0]}); load all weights into memory: wt.load(folder), or "
+        "from_pretrained without offloading"
+    )
 
 
 def count_embeddings(model: Any) -> int | None:
@@ -90,7 +93,7 @@ def check_batch_size(size: Any) -> None:
 
 
 def check_eval(model: nn.Module) -> None:
-    training = next((name or type(model).__name__ for name, m in model.named_modules() if m.training), None)
+    training = next((name or type(model).__name__ for name, m in list_named_modules(model) if m.training), None)
     if training is not None:
         problem = f"the model is in training mode (module {training}), so its output is random"
         raise UsageError(f"{problem}; call model.eval()")

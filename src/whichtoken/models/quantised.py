@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from whichtoken.errors import UnsupportedModel
+from whichtoken.models.modules import list_named_modules
 
 FIX = "load the model in float32 (wt.load does), or use a method without gradients, such as rollout"
 UNDEFINED = "WarnNotImplemented"  # torch's node for operations without a derivative: it warns and contributes nothing
@@ -89,7 +90,7 @@ def check_derivatives(output: Tensor) -> None:
 
 
 def _linear_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    return ((name, module) for name, module in model.named_modules() if hasattr(module, "in_features"))
+    return ((name, module) for name, module in list_named_modules(model) if hasattr(module, "in_features"))
 
 
 def _describe(module: nn.Module, name: str) -> str:

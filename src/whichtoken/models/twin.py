@@ -7,7 +7,7 @@ user's model is never modified, so nothing has to be restored, and other threads
 import copy
 import copyreg
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from whichtoken.errors import UnsupportedModel
+from whichtoken.models.modules import list_modules
 
 TENSORS = frozenset({"_parameters", "_buffers"})
 CALLED_IN_A_PASS = frozenset({"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"})
@@ -41,19 +42,19 @@ def make_twin(model: Any) -> Any:
     """
     memo = _Memo({}, [])
     with torch.inference_mode(False):
-        modules = [(module, memo.hold(vars(module))) for module in model.modules()]
-        for _, items in modules:
-            _share_tensors_and_hooks(memo, items)
+        modules = [(module, memo.hold(vars(module))) for module in list_modules(model)]
         kinds = {kind: _is_plain(kind) for kind in {type(module) for module, _ in modules}}
-        plain = [(memo.start(module), items) for module, items in modules if kinds[type(module)]]
+        plain = []
+        for module, items in modules:
+            content, others = _share_tensors_and_hooks(memo, items)
+            if kinds[type(module)]:
+                made = memo.start(module)
+                made.__dict__ = content
+                plain.append((content, others))
         try:
-            for made, items in plain:
-                content = vars(made)
-                for name, value in items:
-                    if type(value) in IMMUTABLE:
-                        content[name] = value
-                    elif name != COMPILED:
-                        content[name] = memo.copy(value)
+            for content, others in plain:
+                for name, value in others:
+                    content[name] = memo.copy(value)
             return copy.deepcopy(model, memo.copies)
         except Exception as error:  # any exception, from a part that cannot be copied
             raise UnsupportedModel(
@@ -62,19 +63,31 @@ def make_twin(model: Any) -> Any:
             ) from error
 
 
-def _share_tensors_and_hooks(memo: "_Memo", items: Sequence[tuple[str, Any]]) -> None:
+def _share_tensors_and_hooks(
+    memo: "_Memo", items: Sequence[tuple[str, Any]]
+) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """Return the attributes of a twin's module that need no copy, and the others, which can refer to other modules.
+
+    All attributes are among the first, in their order; those that are copied later have a placeholder.
+    """
+    content, others = dict[str, Any](), []
     for name, value in items:
         if type(value) in IMMUTABLE:
-            continue
-        if name in TENSORS:
-            memo.copies[id(value)] = {key: memo.share(tensor) for key, tensor in memo.hold(value)} if value else {}
+            content[name] = value
+        elif name in TENSORS:
+            shared = {key: memo.share(tensor) for key, tensor in memo.hold(value)} if value else {}
+            content[name] = memo.copies[id(value)] = shared
         elif _holds_hooks(name) and isinstance(value, dict):
-            hooks = list(value.items())
+            hooks: Iterable[tuple[Any, Any]] = list(value.items()) if value else ()
             if name in CALLED_IN_A_PASS:
                 hooks = [(key, _Guarded(hook)) for key, hook in hooks]
-            memo.copies[id(value)] = OrderedDict(hooks)
-        elif isinstance(value, Tensor):
-            memo.share(value)
+            content[name] = memo.copies[id(value)] = OrderedDict(hooks)
+        elif name != COMPILED:
+            if isinstance(value, Tensor):
+                memo.share(value)
+            content[name] = None
+            others.append((name, value))
+    return content, others
 
 
 @cache
@@ -105,14 +118,18 @@ def has_hooks(model: nn.Module) -> bool:
 
 def runs_as_written(model: nn.Module) -> bool:
     """Return whether all modules are of known libraries, and no hook or compiled module depends on shapes inside."""
-    classes = {type(module).__module__.partition(".")[0] for module in model.modules()}
+    classes = {kind.__module__.partition(".")[0] for kind in set(map(type, list_modules(model)))}
     is_own = type(model).__module__.startswith("transformers.") and classes <= LIBRARIES
     return is_own and not _holds_any(model, CALLED_IN_A_PASS | {COMPILED, "forward"})
 
 
 def _holds_any(model: nn.Module, names: frozenset[str]) -> bool:
     """Return whether a module has one of these attributes, and it is not empty."""
-    return any(held.get(name) for held in map(vars, model.modules()) for name in names)
+    for held in map(vars, list_modules(model)):
+        for name in names:
+            if held.get(name):
+                return True
+    return False
 
 
 @dataclass(frozen=True)
