@@ -15,7 +15,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -35,7 +35,7 @@ import rivals
 import whichtoken as wt
 from whichtoken._explain import plan
 from whichtoken.core.trace import Needs
-from whichtoken.models import Subject, batches, capture
+from whichtoken.models import Batch, Subject, batches, capture
 from whichtoken.scoring import Job
 from whichtoken.tasks import Piece
 
@@ -173,15 +173,15 @@ def relevance(subject: Subject, timer: Timer) -> Iterator[Row]:
         texts, job = make_texts(subject, count, length, length), plan(subject, ["transatt"])
         pieces = job.task.pieces(job.task.encode(texts, None, 0), job.targets[0], 0)
         groups = [[pieces[i] for i in group] for group in batches([len(piece.row) for piece in pieces], job.fits)]
-        ratio = timer.ratio(partial(_relevance_passes, job, groups), _bare_passes(job, model, texts, False))
+        made = [(group, job.subject.batch([piece.row for piece in group])) for group in groups]
+        ratio = timer.ratio(partial(_relevance_passes, job, made), _bare_passes(job, model, texts, False))
         case = f"{count} x {length} tokens" + (f", in {len(groups)} batches" if len(groups) > 1 else "")
         yield Row("relevance", "transatt's relevance pass", "forward + backward", case, ratio, "3")
 
 
-def _relevance_passes(job: Job, groups: list[list[Piece]]) -> None:
+def _relevance_passes(job: Job, made: Sequence[tuple[Sequence[Piece], Batch]]) -> None:
     (needs,) = job.passes.values()
-    for group in groups:
-        batch = job.subject.batch([piece.row for piece in group])
+    for group, batch in made:
         capture(job.subject, batch, partial(job.task.objective, group), Needs(relevance=needs.relevance))
 
 
