@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
-from whichtoken.lrp import ATTN_LRP, C21, propagating
+from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, propagating
 
 
 class Block(nn.Module):
@@ -255,3 +255,53 @@ def test_rules_apply_again_after_an_error_inside_of_a_norm() -> None:
     model.norm = norm
     with propagating(model, ATTN_LRP), pytest.raises(RuleGap, match="exp"):
         model(x())
+
+
+class SomeRMSNorm(nn.Module):
+    def forward(self, hidden: Tensor, x: float = 1.0) -> Tensor:
+        return hidden * hidden.pow(2).mean(-1, keepdim=True).add(1e-6).rsqrt() * x
+
+
+def test_threads_that_apply_rules_to_one_model_are_told_to_copy_it() -> None:
+    model, inside, done = nn.Sequential(SomeRMSNorm()), Event(), Event()
+
+    def other() -> None:
+        with propagating(model, ATTN_LRP):
+            inside.set()
+            done.wait(60)
+
+    thread = Thread(target=other)
+    thread.start()
+    try:
+        assert inside.wait(60)
+        with pytest.raises(UsageError, match="another thread is applying rules to this SomeRMSNorm; give each thread"):
+            propagating(model, C21).__enter__()
+    finally:
+        done.set()
+        thread.join()
+    with propagating(model, C21), propagating(model, ATTN_LRP):  # of one thread, one inside of the other
+        model(x())
+    assert "forward" not in vars(model[0])
+
+
+def test_an_argument_of_a_norm_may_be_called_x() -> None:
+    model, given = nn.Sequential(SomeRMSNorm()), x()
+    with propagating(model, ATTN_LRP):
+        doubled = model[0](given, x=2.0)
+    assert torch.allclose(doubled, 2 * model[0](given))
+    (found,) = torch.autograd.grad(doubled.sum(), given)
+    assert torch.allclose(found * given.detach(), doubled.detach())
+
+
+def test_a_norm_without_positional_arguments_needs_rules_for_its_steps() -> None:
+    model, given = nn.Sequential(SomeRMSNorm()), x()
+    with propagating(model, ATTN_LRP), pytest.raises(RuleGap, match="pow"):
+        model[0](hidden=given)
+
+
+@pytest.mark.parametrize("rules", [ATTN_LRP, CP_LRP], ids=lambda rules: rules.name)
+def test_an_input_may_be_given_by_name(rules: Any) -> None:
+    given = x()
+    with propagating(Model(lambda x: x), rules):
+        found = functional.linear(input=given, weight=WEIGHT)
+    assert torch.allclose(torch.autograd.grad(found.sum(), given)[0], WEIGHT.sum(0).expand_as(given))

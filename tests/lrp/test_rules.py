@@ -313,7 +313,7 @@ def test_a_block_without_a_chosen_head_is_a_constant() -> None:
 BLOCKED = torch.tensor([[True, True, True, True], [False, True, False, True], [False, False, False, False]])
 
 
-def softmax_of_some(scores: Tensor, rows: slice) -> Tensor:
+def softmax_of_some(scores: Tensor, place: tuple[slice, slice]) -> Tensor:
     """The first query can attend to no key."""
     return scores.masked_fill_(BLOCKED, -1e300).softmax(-1) * ~BLOCKED
 
@@ -324,10 +324,10 @@ def test_attention_in_one_step_has_the_gradient_of_its_steps(are_weights_constan
     grad = random(2, 2, 3, 6, seed=3)
     attend = gradient_rules.attend_constantly if are_weights_constant else gradient_rules.attend_halving
     context, weights = attend(query, key, value, 0.3, softmax_of_some)
-    assert not weights.requires_grad
+    assert weights.requires_grad is not are_weights_constant
     product_of = gradient_rules.gradient if are_weights_constant else gradient_rules.half_gradient_of_matmul
-    slow = softmax_of_some(product_of(torch.matmul, query * 0.3, key.mT).clone(), slice(None))
-    assert same(weights, slow.detach())
+    slow = softmax_of_some(product_of(torch.matmul, query * 0.3, key.mT).clone(), rules.ALL_MATRICES)
+    assert same(weights.detach(), slow.detach())
     slow = slow.detach() if are_weights_constant else slow
     slowly = product_of(torch.matmul, slow, value)
     assert same(context, slowly.detach())
@@ -337,6 +337,24 @@ def test_attention_in_one_step_has_the_gradient_of_its_steps(are_weights_constan
         assert found.abs().max() > 0
 
 
+@pytest.mark.parametrize("reads_context", [True, False])
+def test_attention_in_one_step_carries_what_its_weights_get_later(reads_context: bool) -> None:
+    query, key, value = leaf(random(2, 2, 3, 5)), leaf(random(2, 2, 4, 5, seed=1)), leaf(random(2, 2, 4, 6, seed=2))
+    context, weights = gradient_rules.attend_halving(query, key, value, 0.3, softmax_of_some)
+    scores = gradient_rules.half_gradient_of_matmul(torch.matmul, query * 0.3, key.mT)
+    slow = softmax_of_some(scores.clone(), rules.ALL_MATRICES)
+    slowly = gradient_rules.half_gradient_of_matmul(torch.matmul, slow, value)
+
+    def total(context: Tensor, weights: Tensor) -> Tensor:
+        of_weights = (weights * random(2, 2, 3, 4, seed=4)).sum()
+        return of_weights + (context * random(2, 2, 3, 6, seed=3)).sum() if reads_context else of_weights
+
+    found = torch.autograd.grad(total(context, weights), (query, key))
+    for one, expected in zip(found, torch.autograd.grad(total(slowly, slow), (query, key)), strict=True):
+        assert same(one, expected)
+        assert one.abs().max() > 0
+
+
 @pytest.mark.parametrize("large", [1, rules.LARGE])
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 def test_attention_weights_in_one_step_share_relevance_like_their_product(
@@ -344,16 +362,24 @@ def test_attention_weights_in_one_step_share_relevance_like_their_product(
 ) -> None:
     monkeypatch.setattr(rules, "LARGE", large)
     query, key, relevance = leaf(random(2, 2, 3, 5)), leaf(random(2, 2, 4, 5, seed=1)), random(2, 2, 3, 4, seed=2)
-    seen: list[slice] = []
+    seen: list[tuple[slice, slice]] = []
 
-    def softmax(scores: Tensor, rows: slice) -> Tensor:
-        seen.append(rows)
-        blocked = torch.stack([BLOCKED, ~BLOCKED])[rows, None]  # another mask for each row of the batch
+    def softmax(scores: Tensor, place: tuple[slice, slice]) -> Tensor:
+        seen.append(place)
+        blocked = torch.stack([BLOCKED, ~BLOCKED, ~BLOCKED, BLOCKED]).view(2, 2, 3, 4)[place]  # one for each matrix
         return scores.masked_fill_(blocked, -1e300).softmax(-1)
 
     weights = rules.attention_weights(query, key, scale, softmax)
     assert len(seen) == (4 if large == 1 else 1)
-    assert same(weights, softmax((query @ key.mT).detach() * scale, slice(None)))
+    assert same(weights, softmax((query @ key.mT).detach() * scale, rules.ALL_MATRICES))
     expected = back(rules.matmul(torch.matmul, query, key.mT), relevance, query, key)
     for found, slowly in zip(back(weights, relevance, query, key), expected, strict=True):
+        assert same(found, slowly)
+
+
+def test_large_matrices_without_a_batch_share_relevance(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, relevance = leaf(random(3, 5)), leaf(random(5, 4, seed=1)), random(3, 4, seed=2)
+    expected = back(rules.matmul(torch.matmul, a, b), relevance, a, b)
+    monkeypatch.setattr(rules, "LARGE", 1)
+    for found, slowly in zip(back(rules.matmul(torch.matmul, a, b), relevance, a, b), expected, strict=True):
         assert same(found, slowly)

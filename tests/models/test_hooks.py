@@ -8,6 +8,8 @@ import torch
 from tests.tiny import KINDS, model_of
 
 import whichtoken as wt
+from whichtoken.lrp import C21, propagating, rules
+from whichtoken.models import attention
 
 TEXT = ["It is very slow."]
 Register = Callable[[Any, Callable[..., None]], Any]
@@ -163,3 +165,70 @@ def test_a_hook_that_fails_runs_again_in_the_next_call() -> None:
             wt.explain(subject, TEXT, "attcat")
         wt.explain(subject, TEXT, "attcat")
     assert len(calls) == 2
+
+
+def halve(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+    return output * 0.5
+
+
+def test_a_hook_may_change_the_gate_of_a_model() -> None:
+    """Scaling the gate is the same as scaling the other factor, whose gradient cp-lrp keeps."""
+    found = []
+    for name in ("act_fn", "up_proj"):
+        subject = wt.Subject(model_of("llama"), KINDS["llama"].tokenizer(), name="llama")
+        subject.model.model.layers[1].mlp.get_submodule(name).register_forward_hook(halve)
+        found.append(wt.explain(subject, TEXT, "cp-lrp")[0]["cp-lrp"].scores)
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert any(found[0])
+
+
+def test_attention_of_constants_has_the_gradients_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = wt.Subject(model_of("qwen3"), KINDS["qwen3"].tokenizer(), name="qwen3")
+    for layer in subject.model.model.layers:
+        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+            norm.register_forward_hook(lambda module, args, output: output.detach())
+    found = wt.explain(subject, TEXT, "attn-lrp")[0]["attn-lrp"].scores
+    monkeypatch.setattr(attention, "attention_in_one_step", lambda rules: None)
+    assert found == pytest.approx(wt.explain(subject, TEXT, "attn-lrp")[0]["attn-lrp"].scores, rel=1e-9)
+
+
+def test_a_hook_may_use_the_weights_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = subject_for()
+    subject.model.bert.encoder.layer[1].attention.self.register_forward_hook(
+        lambda module, args, output: (output[0] + output[1].mean(1) @ output[0], *output[1:])
+    )
+    found = wt.explain(subject, TEXT, "attn-lrp")[0]["attn-lrp"].scores
+    monkeypatch.setattr(attention, "attention_in_one_step", lambda rules: None)
+    assert found == pytest.approx(wt.explain(subject, TEXT, "attn-lrp")[0]["attn-lrp"].scores, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["full-lrp", "attn-lrp", "attcat"])
+@pytest.mark.parametrize("large", [1, rules.LARGE])
+def test_a_hook_may_give_each_head_its_own_mask(method: str, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "LARGE", large)
+    subject, seen = subject_for(), list[torch.Size]()
+
+    def block_the_first_key_for_the_first_head(module: Any, args: Any, kwargs: Any) -> Any:
+        mask = kwargs.get("attention_mask")
+        mask = torch.zeros(1, 1, 1, 1, dtype=torch.float64) if mask is None else mask
+        tokens = args[0].shape[1]
+        mask = mask.expand(len(args[0]), module.num_attention_heads, tokens, tokens).clone()
+        mask[:, 0, 1:, 0] = torch.finfo(mask.dtype).min
+        seen.append(mask.shape)
+        return args, {**kwargs, "attention_mask": mask}
+
+    hooked = subject.model.bert.encoder.layer[1].attention.self
+    hooked.register_forward_pre_hook(block_the_first_key_for_the_first_head, with_kwargs=True)
+    found = wt.explain(subject, TEXT * 2, method)[1][method].scores
+    assert seen
+    monkeypatch.setattr(attention, "weighs_in_one_step", lambda rules: False)
+    monkeypatch.setattr(attention, "attention_in_one_step", lambda rules: None)
+    assert found == pytest.approx(wt.explain(subject, TEXT * 2, method)[1][method].scores, rel=1e-9)
+
+
+def test_rules_that_the_user_applies_do_not_reach_gradients() -> None:
+    subject = wt.Subject(model_of("llama").requires_grad_(False), KINDS["llama"].tokenizer(), name="llama")
+    expected = wt.explain(subject, TEXT, "attcat")[0]["attcat"].scores
+    with propagating(subject.model, C21):
+        found = wt.explain(subject, TEXT, "attcat")[0]["attcat"].scores
+    assert found == pytest.approx(expected, rel=1e-9)

@@ -7,10 +7,11 @@ the steps that autograd would differentiate.
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from whichtoken.lrp.rules import Operation, Softmax, apply_function, carries_relevance
+from whichtoken.lrp.rules import ALL_MATRICES, Operation, Softmax, apply_function, carries_relevance
 
 ACTIVATION_EPSILON = 1e-10
 
@@ -63,27 +64,31 @@ class _HalfMatmul(Function):
 
 
 class _HalfAttention(Function):
-    """Return attention, and its softmax as a constant; both products give each factor half of its gradient."""
+    """Return attention and its weights; both products give each factor half of its gradient."""
 
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Softmax
     ) -> tuple[Tensor, Tensor]:
         scaled = query * scale
-        weights = softmax(scaled @ key.mT, slice(None))
+        weights = softmax(scaled @ key.mT, ALL_MATRICES)
         context = weights @ value
         ctx.save_for_backward(scaled, key, value, weights, context)
         ctx.scale = scale
-        ctx.mark_non_differentiable(weights)
+        ctx.set_materialize_grads(False)  # mostly, nothing reads the weights
         return context, weights
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor | None, of_weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor, None, None]:
         scaled, key, value, weights, context = ctx.saved_tensors
-        half = grad * 0.5
+        half = torch.zeros_like(context) if grad is None else grad * 0.5
         of_scores = half @ value.mT
         # What the softmax subtracts, its weighted mean, is known from its product with the values.
-        of_scores.sub_((half * context).sum(-1, keepdim=True)).mul_(weights)
+        mean = (half * context).sum(-1, keepdim=True)
+        if of_weights is not None:
+            of_scores += of_weights
+            mean += (of_weights * weights).sum(-1, keepdim=True)
+        of_scores.sub_(mean).mul_(weights)
         of_query, of_key = (of_scores @ key).mul_(0.5 * ctx.scale), (of_scores.mT @ scaled).mul_(0.5)
         return of_query, of_key, weights.mT @ half, None, None
 
@@ -146,7 +151,7 @@ def half_gradient_of_matmul(operation: Operation, a: Tensor, b: Tensor) -> Tenso
 
 def attend_halving(query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Softmax) -> tuple[Tensor, Tensor]:
     """Return attention and its weights, as one step: `half_gradient_of_matmul` for both products, and the ordinary
-    gradient of the softmax. The weights are a constant. `softmax` may change its argument.
+    gradient of the softmax. All three must carry relevance, because a single one would get its whole gradient.
     """
     found: tuple[Tensor, Tensor] = _HalfAttention.apply(query, key, value, scale, softmax)  # type: ignore[no-untyped-call]
     return found
@@ -155,8 +160,8 @@ def attend_halving(query: Tensor, key: Tensor, value: Tensor, scale: float, soft
 def attend_constantly(
     query: Tensor, key: Tensor, value: Tensor, scale: float, softmax: Softmax
 ) -> tuple[Tensor, Tensor]:
-    """Do the same with weights that are a constant factor of the values."""
-    weights = softmax((query.detach() * scale) @ key.detach().mT, slice(None))
+    """Return attention and its weights, which are a constant factor of the values."""
+    weights = softmax((query.detach() * scale) @ key.detach().mT, ALL_MATRICES)
     return weights @ value, weights
 
 

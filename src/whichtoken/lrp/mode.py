@@ -2,9 +2,10 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cache, partial
 from inspect import signature
 from threading import get_ident
@@ -17,7 +18,13 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.overrides import TorchFunctionMode
 
 from whichtoken.errors import RuleGap, UnsupportedModel, UsageError
-from whichtoken.lrp.gradient_rules import gate_constant, gradient, half_gradient, half_gradient_of_matmul
+from whichtoken.lrp.gradient_rules import (
+    gate_constant,
+    gradient,
+    half_gradient,
+    half_gradient_of_matmul,
+    mark_activated,
+)
 from whichtoken.lrp.rules import Rule, apply_in_place, carries_relevance
 from whichtoken.lrp.rulesets import RuleSet
 
@@ -81,12 +88,15 @@ def propagating(model: nn.Module, rules: RuleSet, strict: bool = True) -> Iterat
     if any(held is not None and held.requires_grad for _, module in modules for held in module._parameters.values()):
         learning = next(name for name, parameter in model.named_parameters() if parameter.requires_grad)
         raise UsageError(f"parameter {learning} requires a gradient, so relevance would go to it; freeze the model")
+    mode = _Rules(rules, strict)
     with ExitStack() as stack:
         for _, module in modules:
             kind = _kind_of_module(type(module).__name__)
             if kind is not None and kind in rules.rules:
-                _treat_as_one_step(stack, module, rules.rules[kind])
-        mode = stack.enter_context(_Rules(rules, strict))
+                _treat_as_one_step(stack, module, rules.rules[kind], mode)
+                if kind == "activation" and module._forward_hooks:
+                    stack.enter_context(module.register_forward_hook(_mark_after_hooks))
+        stack.enter_context(mode)
         stack.callback(_applied.reset, _applied.set(mode))
         yield
 
@@ -125,28 +135,55 @@ class ReappliedRules:
             mode.__exit__(*error)  # type: ignore[no-untyped-call]  # of torch
 
 
-def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule) -> None:
-    """Let the module compute on a constant, so that none of its steps gets a rule, and apply one rule to the whole.
-
-    Its `forward` is replaced, not hooked, so that the user's hooks stay outside, where rules apply.
+@dataclass(frozen=True, eq=False)
+class _OneStep:
+    """Replaces the `forward` of a module, which computes on a constant, so that none of its steps gets a rule; one rule
+    applies to the whole. It is no hook, so that the user's hooks stay outside, where rules apply.
     """
-    thread, own = get_ident(), vars(module).get("forward")
-    dtypes, run = {parameter.dtype for parameter in module.parameters()}, module.forward
 
-    def forward(x: Any, *args: Any, **options: Any) -> Any:
-        if get_ident() != thread:  # the module may belong to a model that other threads are running
-            return run(x, *args, **options)
+    module: nn.Module
+    run: Callable[..., Any]  # what it replaces
+    rule: Rule
+    mode: "_Rules"
+    dtypes: frozenset[torch.dtype]  # of the module's parameters
+    thread: int = field(default_factory=get_ident)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        # Other threads, twins and passes without rules may call it, too. Without a positional argument, it is not known
+        # which one is the input, so that each step has to have a rule.
+        if _applied.get() is not self.mode or not args:
+            return self.run(*args, **options)
+        x, *others = args
         constant = x.detach()
-        constant = constant.clone() if getattr(module, "inplace", False) else constant
-        with torch._C.DisableTorchFunction() if dtypes <= {x.dtype} else nullcontext():  # the rules' precision, or none
-            output = run(constant, *args, **options)
+        constant = constant.clone() if getattr(self.module, "inplace", False) else constant
+        # The mode converts weights that are narrower than x; if there are none, nothing has to be intercepted.
+        with torch._C.DisableTorchFunction() if self.dtypes <= {x.dtype} else nullcontext():
+            output = self.run(constant, *others, **options)
         if not carries_relevance(x):
             return output
-        with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
-            return rule(lambda tensor: run(tensor, *args, **options) if carries_relevance(tensor) else output, x)
 
-    module.forward = forward
+        def compute(tensor: Tensor) -> Any:
+            return self.run(tensor, *others, **options) if carries_relevance(tensor) else output
+
+        with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
+            return self.rule(compute, x)
+
+
+def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule, mode: "_Rules") -> None:
+    own = vars(module).get("forward")
+    if isinstance(own, _OneStep) and own.module is module and own.thread != get_ident():
+        raise UsageError(
+            f"another thread is applying rules to this {type(module).__name__}; give each thread its own copy of the "
+            "model"
+        )
+    dtypes = frozenset(parameter.dtype for parameter in module.parameters())
+    module.forward = _OneStep(module, module.forward, rule, mode, dtypes)
     stack.callback(partial(setattr, module, "forward", own) if own is not None else partial(delattr, module, "forward"))
+
+
+def _mark_after_hooks(module: nn.Module, args: Any, output: Any) -> Any:
+    """Mark what the user's hooks made of the output of an activation function: the rule for gates looks for it."""
+    return mark_activated(lambda: output) if carries_relevance(output) else output
 
 
 class _Rules(TorchFunctionMode):
@@ -191,7 +228,7 @@ class _Rules(TorchFunctionMode):
     def _is_ordinary(self, name: str, args: tuple[Any, ...], carrying: Sequence[Tensor]) -> bool:
         """Return whether a rule would keep the ordinary gradient, so that it need not be called."""
         if name in self.ordinary:
-            return KINDS.get(name) not in ONE_INPUT or [*map(id, carrying)] == [id(args[0])]
+            return KINDS.get(name) not in ONE_INPUT or [*map(id, carrying)] == [*map(id, args[:1])]
         return len(carrying) == 1 and name in self.ordinary_by_constant
 
     def _match_precision(

@@ -18,10 +18,11 @@ from torch.nn import functional
 
 Operation = Callable[..., Tensor]
 Rule = Callable[..., Tensor]
-# From scores of attention, which it may change, and the rows of the batch that they are of.
-Softmax = Callable[[Tensor, slice], Tensor]
+# From scores of attention, which it may change, and the rows of the batch and the heads that they are of.
+Softmax = Callable[[Tensor, tuple[slice, slice]], Tensor]
 
 EPSILON = 1e-9
+ALL_MATRICES = slice(None), slice(None)  # rows, heads
 LARGE = 2**20  # values of products that are shared matrix by matrix
 
 
@@ -134,7 +135,7 @@ def _share_product(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return the relevance of two factors. `y`: their product; None: it is computed."""
     share = 0.5 if all(needed) else 1.0
-    if a.shape[:-2] == b.shape[:-2] and max(a.numel(), b.numel(), relevance.numel()) >= LARGE:
+    if a.dim() > 2 and a.shape[:-2] == b.shape[:-2] and max(a.numel(), b.numel(), relevance.numel()) >= LARGE:
         return _share_slices(a, b, (y, relevance), share, needed)
     scaled = divide(relevance, a @ b if y is None else y) * share
     of_a = (a * (scaled @ b.mT)).sum_to_size(a.shape) if needed[0] else None
@@ -181,11 +182,12 @@ class _AttentionWeights(Function):
         ctx.save_for_backward(query, keys)
         outer, shape = query.shape[:-2], (*query.shape[:-1], keys.shape[-1])
         if outer != keys.shape[:-2] or math.prod(shape) < LARGE:
-            return softmax((query @ keys).mul_(scale), slice(None))
+            return softmax((query @ keys).mul_(scale), ALL_MATRICES)
         weights = query.new_empty(shape)
         for row, head in product(*map(range, outer)):
             scores = (query[row, head] @ keys[row, head]).mul_(scale)
-            weights[row, head] = softmax(scores[None, None], slice(row, row + 1))[0, 0]
+            place = slice(row, row + 1), slice(head, head + 1)
+            weights[row, head] = softmax(scores[None, None], place)[0, 0]
         return weights
 
     @staticmethod

@@ -107,9 +107,9 @@ def _attend(
         possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
         blocked = _find_blocked(possible, None if tap is None else tap.hidden)
     in_one_step = None if tap is None or softcap is not None or query.dtype not in WIDE else tap.in_one_step
-    if in_one_step is not None:
+    if in_one_step is not None and all(map(carries_relevance, (query, key, value))):
         with torch._C.DisableTorchFunction():
-            context, probabilities = in_one_step(query, key, value, scale, partial(_normalise_rows, blocked))
+            context, probabilities = in_one_step(query, key, value, scale, partial(_normalise_some, blocked))
     else:
         probabilities = _weigh(query, key, scale, blocked, (rules, softcap))
         context = probabilities @ value
@@ -140,7 +140,7 @@ def _weigh(
     divides = rules is not None and rules.carries == "relevance"
     if rules is not None and softcap is None and carries_relevance(query) and weighs_in_one_step(rules):
         with torch._C.DisableTorchFunction():
-            return attention_weights(query, key, scale, partial(_normalise_rows, blocked))
+            return attention_weights(query, key, scale, partial(_normalise_some, blocked))
     # It is faster to scale the queries, which are smaller; but rules that divide by the result of each step follow the
     # order of their authors.
     scores = query @ key.mT * scale if divides else (query * scale) @ key.mT
@@ -149,9 +149,14 @@ def _weigh(
     return _normalise(scores, blocked, in_place=rules is None and softcap is None)
 
 
-def _normalise_rows(blocked: Bool[Tensor, "batch _ _ key"] | None, scores: Tensor, rows: slice) -> Tensor:
-    """Return the softmax of some rows of a batch."""
-    return _normalise(scores, None if blocked is None else blocked[rows])
+def _normalise_some(
+    blocked: Bool[Tensor, "batch _ _ key"] | None, scores: Tensor, place: tuple[slice, slice]
+) -> Tensor:
+    """Return the softmax for some rows of a batch and some heads. One mask may serve all rows, or all heads."""
+    if blocked is not None:
+        rows, heads = (chosen if size > 1 else slice(None) for chosen, size in zip(place, blocked.shape, strict=False))
+        blocked = blocked[rows, heads]
+    return _normalise(scores, blocked)
 
 
 def _normalise(

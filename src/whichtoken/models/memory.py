@@ -63,6 +63,6 @@ def forget_inside(subject: Subject) -> Iterator[None]:
 
 @contextmanager
 def compute_again() -> Iterator[None]:
-    """Compute blocks whole: rules count on every hook after an operation."""
+    """Compute blocks whole, and not only up to the last tensor that is needed, so that the hooks after it fire, too."""
     with set_checkpoint_early_stop(False):
         yield
