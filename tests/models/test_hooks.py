@@ -1,5 +1,6 @@
 """Hooks of the user fire in our passes as they do in the user's own, and may explain the model themselves."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -226,9 +227,22 @@ def test_a_hook_may_give_each_head_its_own_mask(method: str, large: int, monkeyp
     assert found == pytest.approx(wt.explain(subject, TEXT * 2, method)[1][method].scores, rel=1e-9)
 
 
-def test_rules_that_the_user_applies_do_not_reach_gradients() -> None:
-    subject = wt.Subject(model_of("llama").requires_grad_(False), KINDS["llama"].tokenizer(), name="llama")
-    expected = wt.explain(subject, TEXT, "attcat")[0]["attcat"].scores
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_rules_that_the_user_applies_do_not_reach_an_explanation(kind: str) -> None:
+    subject = wt.Subject(model_of(kind).requires_grad_(False), KINDS[kind].tokenizer(), name=kind)
+    methods = ["attcat", "attn-lrp"]  # by gradients, and by rules of its own
+    expected = wt.explain(subject, TEXT, methods)[0]
     with propagating(subject.model, C21):
-        found = wt.explain(subject, TEXT, "attcat")[0]["attcat"].scores
-    assert found == pytest.approx(expected, rel=1e-9)
+        found = wt.explain(subject, TEXT, methods)[0]
+    for method in methods:
+        assert found[method].scores == pytest.approx(expected[method].scores, rel=1e-9)
+
+
+def test_a_copy_of_a_model_to_which_the_user_applies_rules_has_its_own_weights() -> None:
+    model = model_of("llama").requires_grad_(False)
+    norm = model.model.norm
+    x = torch.randn(1, 3, norm.weight.shape[0], dtype=norm.weight.dtype)
+    with propagating(model, C21):
+        copied = copy.deepcopy(model).model.norm
+    norm.weight.zero_()
+    assert copied(x).abs().sum() > 0

@@ -1,5 +1,6 @@
 """Run a model under a rule set: every torch operation is intercepted and propagates by its rule."""
 
+import copy
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -167,6 +168,10 @@ class _OneStep:
 
         with torch._C.DisableTorchFunction():  # a rule's own steps need no rules
             return self.rule(compute, x)
+
+    def __deepcopy__(self, copies: dict[int, Any]) -> Any:
+        """Return what it replaces, on the copied module: a twin of a model to which the user applies rules has none."""
+        return copy.deepcopy(self.run, copies)
 
 
 def _treat_as_one_step(stack: ExitStack, module: nn.Module, rule: Rule, mode: "_Rules") -> None:
