@@ -59,9 +59,10 @@ def test_a_file_a_picture_an_array_and_a_tensor_give_the_same(tmp_path: Path) ->
     path = saved(tmp_path)
     tensor = prepare(subject(), [path])[0].pixels
     kinds = [path, str(path), Image.open(path), noise(), noise() / 255.0, (noise() / 255).astype(np.float32), tensor]
+    assert all(image.pixels.equal(tensor) for image in prepare(subject(), kinds[:-1]))
     found = wt.explain(subject(), images=kinds, methods=["gae"])
-    assert [one["gae"].scores for one in found[:-1]] == [found[0]["gae"].scores] * 6
-    assert np.allclose(found[-1]["gae"].scores, found[0]["gae"].scores, rtol=1e-9)
+    # Not bit for bit: images of the same pixels may be in batches of different sizes, for which kernels differ.
+    assert all(np.allclose(one["gae"].scores, found[0]["gae"].scores, rtol=1e-9) for one in found)
     sources = [one["gae"].picture.source for one in found if one["gae"].picture]
     assert sources == [str(path), str(path), "image 2", "image 3", "image 4", "image 5", "image 6"]
 

@@ -28,6 +28,7 @@ from whichtoken.lrp import (
     weighs_in_one_step,
 )
 from whichtoken.models.architectures import Architecture
+from whichtoken.models.modules import list_modules
 
 NAME = "whichtoken"
 WIDE = (torch.float32, torch.float64)  # in which the softmax needs no other precision
@@ -63,7 +64,7 @@ def tap_attention(model: Any, architecture: Architecture, tap: Tap) -> Iterator[
             token = _tap.set(tap)
             stack.callback(_tap.reset, token)
         else:
-            for module in model.modules():
+            for module in list_modules(model):
                 if type(module).__name__ == architecture.attention:
                     _hook_attention(stack, module, tap)
                     if tap.record_values:

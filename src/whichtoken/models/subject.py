@@ -46,6 +46,7 @@ from whichtoken.models.encoding import (
 from whichtoken.models.fingerprint import fingerprint
 from whichtoken.models.generating import read_places
 from whichtoken.models.kinds import check_kind
+from whichtoken.models.modules import list_named_modules
 from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.readouts import weigh_positions
@@ -156,7 +157,7 @@ class Subject:
     @cached_property
     def embeddings(self) -> nn.Module:
         """The module whose output the first block reads."""
-        named: dict[str, nn.Module] = dict(self.model.base_model.named_modules())
+        named: dict[str, nn.Module] = dict(list_named_modules(self.model.base_model))
         for name in self.architecture.embeddings:
             if name in named:
                 return named[name]
@@ -165,7 +166,7 @@ class Subject:
     @cached_property
     def blocks(self) -> tuple[nn.Module, ...]:
         """The modules that are the model's blocks; ALBERT calls each of them several times."""
-        named = self.model.base_model.named_modules()
+        named = list_named_modules(self.model.base_model)
         blocks = tuple(m for name, m in named if re.fullmatch(self.architecture.blocks, name))
         if not blocks:
             raise UnsupportedModel(f"{type(self.model).__name__} has no blocks at {self.architecture.blocks!r}")
