@@ -1,6 +1,7 @@
 """Measure whether the memory of a long run stays flat: the peak of the resident memory after each fifth of the run.
 
-    python benchmarks/memory.py [MODEL] [--data FILE] [--bench N] [--each N] [--base N] [--out FILE]
+    python benchmarks/memory.py [MODEL] [--data FILE] [--bench N] [--each N] [--base N] [--base-methods NAME ...]
+                                [--out FILE]
 
 MODEL is a folder or hub name; the default is a random model with the layers and heads of MiniLM (6 x 12), but narrow:
 attention takes most of the memory of a pass, and the time does not matter here. Three runs, each in its own process:
@@ -10,8 +11,8 @@ attention takes most of the memory of a pass, and the time does not matter here.
 - the same on N texts of 8 to 200 words.
 
 With `--base N`, four more, on a random model of the size of BERT-base and texts of 512 tokens: AttCAT on N / 10 and N
-texts, and Contrast-CAT on N / 50 and N / 5, with 4 references and at most 8 evaluations of each text, because time does
-not matter here either. Each pair is to be compared: results of a call are sorted, and arrive in large parts.
+texts, and Contrast-CAT on as many, with 4 references and at most 4 evaluations of each text, because time does not
+matter here either. Each pair is to be compared: results of a call are sorted, and arrive in large parts.
 With `--data`, all of them read the texts of a file instead. The report is printed and written to
 benchmarks/results/memory.md. Linux only: the numbers are VmHWM and VmRSS of /proc/self/status.
 """
@@ -40,6 +41,7 @@ METHODS: list[str | Method] = [
     wt.method("integrated-gradients", steps=8),
     *("attcat", "gae", "attn-lrp", "full-lrp", "random"),
 ]
+BASE_METHODS = ("attcat", "contrast-cat")
 RESULT = Path(__file__).parent / "results" / "memory.md"
 FIFTHS = 5
 MB = 1024  # in kB, the unit of /proc
@@ -70,15 +72,18 @@ def main() -> None:
     parser.add_argument("--bench", type=int, default=200, help="texts of the benchmark; 0: leave it out")
     parser.add_argument("--each", type=int, default=5000, help="texts for explain_each; 0: leave it out")
     parser.add_argument("--base", type=int, default=0, help="texts of 512 tokens for a model of the size of BERT-base")
+    parser.add_argument("--base-methods", nargs="+", choices=BASE_METHODS, default=BASE_METHODS)
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
-    base = arguments.base
     jobs = [
         Job("benchmark", arguments.bench, (20, 500), arguments.model, arguments.data),
         Job("explain_each", arguments.each, (8, 40), arguments.model, arguments.data),
         Job("explain_each", arguments.each, (8, 200), arguments.model, arguments.data),
-        *(Job("attcat, BERT-base", n, (510, 510), None, None, True) for n in (base // 10, base)),
-        *(Job("contrast-cat, BERT-base", n, (510, 510), None, None, True) for n in (base // 50, base // 5)),
+        *(
+            Job(f"{name}, BERT-base", count, (510, 510), None, None, True)
+            for name in arguments.base_methods
+            for count in (arguments.base // 10, arguments.base)
+        ),
     ]
     lines = []
     for job in (job for job in jobs if job.count):
@@ -122,7 +127,7 @@ def explain_texts(subject: wt.Subject, texts: list[str]) -> Iterator[int]:
 
 def contrast_texts(subject: wt.Subject, texts: list[str]) -> Iterator[int]:
     library = wt.references.build(subject, texts[:4], rule="random", min_tokens=1, n=4)
-    method = wt.method("contrast-cat", n=4, budget=8)
+    method = wt.method("contrast-cat", n=4, budget=4)
     for done, _ in enumerate(wt.explain_each(subject.with_references(library), texts, [method]), 1):
         yield done
 

@@ -1,4 +1,4 @@
-"""Passes that compute the feed-forward layer of the last block for one token: the results of the whole layer."""
+"""Passes that compute most of the last block for one token: the results of the whole block."""
 
 import warnings
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from whichtoken.models.last_block import can_narrow
 SubjectOf = Callable[..., wt.Subject]
 
 
-def watch(subject: wt.Subject, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list of the number of tokens of each row that feed-forward layers read, one for each layer and pass."""
-    kind, seen = type(subject.blocks[-1].get_submodule("mlp")), list[int]()
+def watch(subject: wt.Subject, monkeypatch: pytest.MonkeyPatch, name: str = "mlp") -> list[int]:
+    """Return a list of the number of tokens of each row that modules of this class read, in order of calls."""
+    kind, seen = type(subject.blocks[-1].get_submodule(name)), list[int]()
     compute = kind.forward
 
     def forward(self: Any, hidden: torch.Tensor) -> Any:
@@ -41,12 +41,12 @@ def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, m
     torch.testing.assert_close(found, plain_logits(subject_of(kind), batch), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "distilbert", "gpt2", "llama", "mpnet"])
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "distilbert", "gpt2", "llama", "mpnet", "phi3", "qwen3"])
 def test_scores_are_those_of_whole_passes(subject_of: SubjectOf, kind: str) -> None:
-    """Under rules, too, also where relevance is shared among tokens."""
+    """Under rules, too, also where relevance is shared among tokens, or the attention of every token is read."""
     subject = subject_of(kind)
     assert can_narrow(subject.with_twin())
-    methods = ["gradient-x-input", "attn-lrp", "full-lrp", "transatt", "gae"]
+    methods = ["gradient-x-input", "attn-lrp", "cp-lrp", "full-lrp", "transatt", "gae", "raw-attention"]
     found = [wt.explain(subject, TEXTS, method) for method in methods]
     with subject.model.register_forward_hook(lambda *_: None):  # a model with hooks gets no shortcut
         expected = [wt.explain(subject, TEXTS, method) for method in methods]
@@ -67,6 +67,37 @@ def test_what_is_recorded_of_the_last_block_is_computed_for_all_tokens(
     wt.explain(subject, TEXTS[3], "attcat")
     assert len(read) == subject.n_layers
     assert 1 not in read
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "projection"),
+    [
+        ("attn-lrp", 1, 1),
+        ("gradient-x-input", 1, 1),
+        ("transatt", None, 1),
+        ("rollout", None, 1),
+        ("attcat", None, None),
+    ],
+)
+def test_queries_are_left_out_unless_attention_is_read(
+    subject_of: SubjectOf, monkeypatch: pytest.MonkeyPatch, method: str, query: int | None, projection: int | None
+) -> None:
+    """How many tokens each layer of the last block reads; None: all."""
+    subject, seen = subject_of("llama"), list[tuple[bool, int]]()
+    size, compute = subject.model.config.hidden_size, torch.nn.functional.linear
+    last = subject.blocks[-1].self_attn
+    places = {last.q_proj.weight.data_ptr(): True, last.o_proj.weight.data_ptr(): False}
+
+    def linear(x: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+        if weight.data_ptr() in places and x.shape[-1] == size and x.dim() == 3:
+            seen.append((places[weight.data_ptr()], x.shape[1]))
+        return compute(x, weight, *rest)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    (text,) = subject.encode([(TEXTS[3],)])
+    n = len(text.ids)
+    wt.explain(subject, TEXTS[3], method)
+    assert dict(seen) == {True: query or n, False: projection or n}
 
 
 def test_other_heads_and_models_compute_the_whole_layer(subject_of: SubjectOf) -> None:

@@ -1,6 +1,7 @@
 """Evaluations that skip padding: the logits of the plain model, for the models that allow it, and only for them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,17 +46,22 @@ def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, t
 
 
 def test_the_last_block_computes_the_first_token_only(subject_of: SubjectOf) -> None:
-    subject, seen = subject_of("bert").with_twin(), list[torch.Size]()
+    names = ("attention.self.query", "attention.self.key", "attention.output.dense", "intermediate")
+    subject, seen = subject_of("bert").with_twin(), {name: list[torch.Size]() for name in names}
     batch = batch_of(subject, TEXTS)
     assert subject.skips_padding
+
+    def watch(shapes: list[torch.Size], module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        shapes.append(output.shape[:2])
+
     for block in subject.blocks:
-        block.get_submodule("intermediate").register_forward_hook(
-            lambda module, args, output: seen.append(output.shape[:2])
-        )
+        for name in names:
+            block.get_submodule(name).register_forward_hook(partial(watch, seen[name]))
     subject.logits(batch)
-    n_tokens = int(batch.mask.sum())
+    n_tokens, n_rows = int(batch.mask.sum()), len(TEXTS)
     assert n_tokens < batch.mask.numel()
-    assert seen == [(1, n_tokens), (1, n_tokens), (1, len(TEXTS))]
+    found = {name: [shape[1] for shape in shapes] for name, shapes in seen.items()}
+    assert found == {name: [n_tokens, n_tokens, n_tokens if "key" in name else n_rows] for name in names}
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "electra", "roberta"])

@@ -53,6 +53,7 @@ class Architecture:
     value: str = ""  # in that class, the module that computes the values
     positions_after_padding: bool = False  # position ids start at pad_token_id + 1, which lowers the length limit
     positions_in_embeddings: bool = True  # only there, so a token can be removed without moving the others
+    query: str | None = "attention.self.query"  # module below a block that computes only queries; None: others as well
     projection: str = "attention.output.dense"  # output projection of the heads: a module below a block
     norm: str | None = "attention.output.LayerNorm"  # norm after the projection and residual; None: pre-norm model
     scale: str | None = None  # module below a block that scales the projection's output
@@ -69,6 +70,7 @@ _DECODER = Architecture(
     r"layers\.\d+",
     _always_last,
     positions_in_embeddings=False,
+    query="self_attn.q_proj",
     projection="self_attn.o_proj",
     norm=None,
     feed_forward="mlp",
@@ -76,7 +78,13 @@ _DECODER = Architecture(
 )
 _DECODER_OF_NORMS = replace(_DECODER, feed_forward="post_feedforward_layernorm", branch_norm=True)
 _VISION = Architecture(
-    ("embeddings",), r"layers\.\d+", projection="attention.o_proj", norm=None, feed_forward="mlp", reads="pixels"
+    ("embeddings",),
+    r"layers\.\d+",
+    query="attention.q_proj",
+    projection="attention.o_proj",
+    norm=None,
+    feed_forward="mlp",
+    reads="pixels",
 )
 _DINOV2 = replace(
     _VISION,
@@ -94,13 +102,18 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "albert": Architecture(  # its modules are shared: each is called for several layers
         ("encoder.embedding_hidden_mapping_in",),
         r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+",
+        query="attention.query",
         projection="attention.dense",
         norm="attention.LayerNorm",
         feed_forward="ffn_output",
     ),
     "bert": _ENCODER,
     "deberta-v2": replace(
-        _ENCODER, attention="DisentangledSelfAttention", value="value_proj", positions_in_embeddings=False
+        _ENCODER,
+        attention="DisentangledSelfAttention",
+        value="value_proj",
+        positions_in_embeddings=False,
+        query=None,  # positions have queries, too
     ),
     "deit": replace(_VISION, readout=_deit),
     "dinov2": _DINOV2,
@@ -108,6 +121,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "distilbert": Architecture(
         ("embeddings",),
         r"transformer\.layer\.\d+",
+        query="attention.q_lin",
         projection="attention.out_lin",
         norm="sa_layer_norm",
         feed_forward="ffn",
@@ -117,7 +131,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma2": _DECODER_OF_NORMS,
     "gemma3_text": _DECODER_OF_NORMS,
     "gpt2": Architecture(
-        ("drop",), r"h\.\d+", _always_last, projection="attn.c_proj", norm=None, feed_forward="mlp", causal=True
+        ("drop",),
+        r"h\.\d+",
+        _always_last,
+        query=None,
+        projection="attn.c_proj",
+        norm=None,
+        feed_forward="mlp",
+        causal=True,
     ),
     "llama": _DECODER,
     "mistral": _DECODER,
@@ -126,6 +147,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         r"layers\.\d+",
         _modernbert,
         positions_in_embeddings=False,
+        query=None,
         projection="attn.Wo",
         norm=None,
         feed_forward="mlp",
@@ -136,11 +158,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         value="v",
         positions_after_padding=True,
         positions_in_embeddings=False,
+        query="attention.attn.q",
         projection="attention.attn.o",
         norm="attention.LayerNorm",
     ),
     "olmo2": _DECODER_OF_NORMS,
-    "phi3": _DECODER,
+    "phi3": replace(_DECODER, query=None),
     "qwen2": _DECODER,
     "qwen3": _DECODER,
     "roberta": replace(_ENCODER, positions_after_padding=True),

@@ -1,4 +1,4 @@
-"""Compute the feed-forward layer of the last block only for the token that a classifier reads.
+"""Compute most layers of the last block only for the token that a classifier reads: all but keys and values.
 
 Nothing reads what the last block returns for the other tokens, which only serve its attention. Logits, gradients and
 relevance change by rounding errors alone, but hidden states of the last block are missing, or wrong: passes that record
@@ -36,30 +36,34 @@ def can_narrow(subject: "Subject") -> bool:
 
 
 @contextmanager
-def narrow_last_block(subject: "Subject", batch: Batch) -> Iterator[None]:
-    """Let passes of a twin over this batch compute that layer for one token of each row.
+def narrow_last_block(subject: "Subject", batch: Batch, with_queries: bool = True) -> Iterator[None]:
+    """Let passes of a twin over this batch compute these layers for one token of each row. `with_queries`: its query,
+    too; weights of attention that are recorded need all queries.
 
     If a norm comes after attention and its residual, only the token that is read leaves it. If norms come before each
-    layer, the residual of all tokens is still needed; for the others, the layer adds 0.
+    layer, the residual of all tokens is still needed; for the others, a layer adds 0.
     """
-    block, norm = subject.blocks[-1], subject.architecture.norm
+    block, architecture = subject.blocks[-1], subject.architecture
+    is_read = subject.readout(batch) > 0
+    rows, positions = torch.arange(len(is_read), device=is_read.device), is_read.int().argmax(-1)
+
+    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (args[0][rows, positions][:, None], *args[1:])
+
+    def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        return torch.where(is_read[:, :, None], output, 0)
+
+    narrowed = [architecture.projection]
+    if with_queries and architecture.query is not None:
+        narrowed.append(architecture.query)
+    if architecture.norm is None:
+        narrowed.append(FEED_FORWARD)
     with ExitStack() as stack:
-        if norm is not None:
-            stack.enter_context(block.get_submodule(norm).register_forward_hook(_leave_first))
-            yield
-            return
-        is_read = subject.readout(batch) > 0
-        rows, positions = torch.arange(len(is_read), device=is_read.device), is_read.int().argmax(-1)
-
-        def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (args[0][rows, positions][:, None], *args[1:])
-
-        def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-            return torch.where(is_read[:, :, None], output, 0)
-
-        layer = block.get_submodule(FEED_FORWARD)
-        stack.enter_context(layer.register_forward_pre_hook(before))
-        stack.enter_context(layer.register_forward_hook(after))
+        for layer in map(block.get_submodule, narrowed):
+            stack.enter_context(layer.register_forward_pre_hook(before))
+            stack.enter_context(layer.register_forward_hook(after))
+        if architecture.norm is not None:
+            stack.enter_context(block.get_submodule(architecture.norm).register_forward_hook(_leave_first))
         yield
 
 

@@ -22,8 +22,12 @@ class Shortcut:
     attention: str | None = None
 
 
-def choose_shortcut(twin: "Subject", may_choose_attention: bool = True) -> Shortcut:
-    """Return the shortcut that saves most. Call it before adding hooks: a model with hooks gets no shortcut."""
+def choose_shortcut(twin: "Subject", may_choose_attention: bool = True, all_queries: bool = False) -> Shortcut:
+    """Return the shortcut that saves most. Call it before adding hooks: a model with hooks gets no shortcut.
+
+    `all_queries`: the attention of every token is needed.
+    """
     if may_choose_attention and twin.skips_padding:
         return Shortcut(lambda batch: unpadded.skip_padding(twin, batch.mask), unpadded.NAME)
-    return Shortcut(partial(narrow_last_block, twin) if can_narrow(twin) else lambda batch: nullcontext())
+    narrow = partial(narrow_last_block, twin, with_queries=not all_queries)
+    return Shortcut(narrow if can_narrow(twin) else lambda batch: nullcontext())

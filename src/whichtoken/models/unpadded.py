@@ -2,7 +2,7 @@
 
 The blocks of an encoder compute each token by itself, except in attention. So the tokens of all rows are sent through
 the blocks as one long row without padding, and only attention treats the rows separately. A classifier that reads its
-first token needs nothing else of the last block from the attention on. Both change results only by rounding errors.
+first token needs of the last block only the keys and values of all tokens. Both change results only by rounding errors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -125,6 +125,7 @@ def can_skip_padding(subject: "Subject") -> bool:
         and architecture.attention is None
         and architecture.positions_in_embeddings
         and architecture.norm is not None
+        and architecture.query is not None
         and subject.n_layers == len(subject.blocks)
         and getattr(model, "_supports_sdpa", False)
         and not getattr(model.config, "chunk_size_feed_forward", 0)
@@ -156,11 +157,22 @@ def skip_padding(subject: "Subject", mask: Bool[Tensor, "batch token"]) -> Itera
         rows = hidden[0][:, None] if only_first else _pad(hidden[0], real, mask.shape)
         return rows if isinstance(output, Tensor) else (rows, *output[1:])
 
+    def take_first(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (args[0][:, first], *args[1:])
+
+    def put_back(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        n_tokens = mask.numel() if real is None else len(real)
+        return output.new_zeros(1, n_tokens, output.shape[-1]).index_copy(1, first, output)
+
     with ExitStack() as stack:
         stack.callback(_layout.reset, _layout.set((everywhere, None)))
         stack.enter_context(blocks[0].register_forward_pre_hook(before, with_kwargs=True))
         stack.enter_context(blocks[-1].register_forward_pre_hook(before_last))
         if only_first:
+            for name in (subject.architecture.query, subject.architecture.projection):
+                layer = blocks[-1].get_submodule(str(name))
+                stack.enter_context(layer.register_forward_pre_hook(take_first))
+                stack.enter_context(layer.register_forward_hook(put_back))
             last = blocks[-1].get_submodule(norm)
             stack.enter_context(last.register_forward_hook(lambda module, args, output: output[:, first]))
         stack.enter_context(blocks[-1].register_forward_hook(after))
