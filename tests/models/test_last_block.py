@@ -85,7 +85,7 @@ def test_queries_are_left_out_unless_attention_is_read(
     """How many tokens each layer of the last block reads; None: all."""
     subject, seen = subject_of("llama"), list[tuple[bool, int]]()
     size, compute = subject.model.config.hidden_size, torch.nn.functional.linear
-    last = subject.blocks[-1].self_attn
+    last: Any = subject.blocks[-1].get_submodule("self_attn")
     places = {last.q_proj.weight.data_ptr(): True, last.o_proj.weight.data_ptr(): False}
 
     def linear(x: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
