@@ -41,7 +41,9 @@ def test_logits_are_those_of_the_plain_model(subject_of: SubjectOf, kind: str, m
     torch.testing.assert_close(found, plain_logits(subject_of(kind), batch), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "distilbert", "gpt2", "llama", "mpnet", "phi3", "qwen3"])
+@pytest.mark.parametrize(
+    "kind", ["bert", "deberta-v2", "distilbert", "gpt2", "llama", "mpnet", "phi3", "qwen3", "gemma", "mistral"]
+)
 def test_scores_are_those_of_whole_passes(subject_of: SubjectOf, kind: str) -> None:
     """Under rules, too, also where relevance is shared among tokens, or the attention of every token is read."""
     subject = subject_of(kind)
@@ -98,6 +100,14 @@ def test_queries_are_left_out_unless_attention_is_read(
     n = len(text.ids)
     wt.explain(subject, TEXTS[3], method)
     assert dict(seen) == {True: query or n, False: projection or n}
+
+
+def test_a_norm_of_queries_may_have_no_epsilon(subject_of: SubjectOf) -> None:
+    subject = wt.Subject(model_of("qwen3", rms_norm_eps=0.0), subject_of("qwen3").tokenizer)
+    found = wt.explain(subject, TEXTS[3], "gradient-x-input")[0]["gradient-x-input"].scores
+    with subject.model.register_forward_hook(lambda *_: None):
+        expected = wt.explain(subject, TEXTS[3], "gradient-x-input")[0]["gradient-x-input"].scores
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_other_heads_and_models_compute_the_whole_layer(subject_of: SubjectOf) -> None:

@@ -53,7 +53,7 @@ class Architecture:
     value: str = ""  # in that class, the module that computes the values
     positions_after_padding: bool = False  # position ids start at pad_token_id + 1, which lowers the length limit
     positions_in_embeddings: bool = True  # only there, so a token can be removed without moving the others
-    query: str | None = "attention.self.query"  # module below a block that computes only queries; None: others as well
+    query: str | None = None  # module below a block that computes the tokens' queries, and nothing else
     projection: str = "attention.output.dense"  # output projection of the heads: a module below a block
     norm: str | None = "attention.output.LayerNorm"  # norm after the projection and residual; None: pre-norm model
     scale: str | None = None  # module below a block that scales the projection's output
@@ -64,7 +64,7 @@ class Architecture:
     causal: bool = False  # a token only attends to those before it, so the model can generate texts
 
 
-_ENCODER = Architecture(("embeddings",), r"encoder\.layer\.\d+")
+_ENCODER = Architecture(("embeddings",), r"encoder\.layer\.\d+", query="attention.self.query")
 _DECODER = Architecture(
     ("embed_tokens",),
     r"layers\.\d+",
@@ -131,14 +131,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma2": _DECODER_OF_NORMS,
     "gemma3_text": _DECODER_OF_NORMS,
     "gpt2": Architecture(
-        ("drop",),
-        r"h\.\d+",
-        _always_last,
-        query=None,
-        projection="attn.c_proj",
-        norm=None,
-        feed_forward="mlp",
-        causal=True,
+        ("drop",), r"h\.\d+", _always_last, projection="attn.c_proj", norm=None, feed_forward="mlp", causal=True
     ),
     "llama": _DECODER,
     "mistral": _DECODER,
@@ -147,7 +140,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         r"layers\.\d+",
         _modernbert,
         positions_in_embeddings=False,
-        query=None,
         projection="attn.Wo",
         norm=None,
         feed_forward="mlp",

@@ -47,21 +47,26 @@ def narrow_last_block(subject: "Subject", batch: Batch, with_queries: bool = Tru
     is_read = subject.readout(batch) > 0
     rows, positions = torch.arange(len(is_read), device=is_read.device), is_read.int().argmax(-1)
 
-    def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def take_read(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (args[0][rows, positions][:, None], *args[1:])
 
-    def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    def add_nothing(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         return torch.where(is_read[:, :, None], output, 0)
 
-    narrowed = [architecture.projection]
+    def repeat(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        # The attention of the other tokens is not used. A query of 0 would be NaN after a norm without epsilon.
+        return output.expand(-1, is_read.shape[1], -1)
+
+    narrowed = {architecture.projection: add_nothing}
     if with_queries and architecture.query is not None:
-        narrowed.append(architecture.query)
+        narrowed[architecture.query] = repeat
     if architecture.norm is None:
-        narrowed.append(FEED_FORWARD)
+        narrowed[FEED_FORWARD] = add_nothing
     with ExitStack() as stack:
-        for layer in map(block.get_submodule, narrowed):
-            stack.enter_context(layer.register_forward_pre_hook(before))
-            stack.enter_context(layer.register_forward_hook(after))
+        for name, widen in narrowed.items():
+            layer = block.get_submodule(name)
+            stack.enter_context(layer.register_forward_pre_hook(take_read))
+            stack.enter_context(layer.register_forward_hook(widen))
         if architecture.norm is not None:
             stack.enter_context(block.get_submodule(architecture.norm).register_forward_hook(_leave_first))
         yield

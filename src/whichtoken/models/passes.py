@@ -92,9 +92,7 @@ def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | N
     spreads = rules is not None and rules.spread  # over all tokens, at the output of the last block
     shorten = sites <= BEFORE_LAST_LAYER and not lean and not spreads
     fused = sites <= {Site.EMBEDDINGS} and not tapping
-    # Rules that carry relevance divide by the products of queries and keys, which must not be 0.
-    all_queries = Site.ATTENTION in sites or (rules is not None and rules.carries == "relevance")
-    shortcut = choose_shortcut(subject, fused, all_queries) if shorten else None
+    shortcut = choose_shortcut(subject, fused, all_queries=Site.ATTENTION in sites) if shorten else None
     with ExitStack() as stack:
         stack.enter_context(_differentiating(differentiable))
         if differentiable:
