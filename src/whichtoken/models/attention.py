@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,7 @@ class Tap:
     record_values: bool = False
     hidden: Bool[Tensor, "batch key"] | None = None  # keys that no token may attend to
     rules: RuleSet | None = None  # of the pass
+    masks: "list[_Mask]" = field(default_factory=list)  # of the last block: most models have one for all
     attention: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
     values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
     possible: list[Tensor | None] = field(default_factory=list)  # where a block can attend; None: everywhere
@@ -50,6 +51,27 @@ class Tap:
     def in_one_step(self) -> Attend | None:
         """A function that computes attention under the rules, if its probabilities are not recorded."""
         return None if self.rules is None or self.record else attention_in_one_step(self.rules)
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """Where queries cannot attend, in the forms in which the steps of attention need it."""
+
+    source: Tensor | None  # the model's own mask
+    possible: Bool[Tensor, "batch _ query key"] | None  # where the model can attend, the view aside; None: everywhere
+    hides: Float[Tensor, "batch _ _ key"] | None  # is added to scores; None: nothing
+    open: Bool[Tensor, "batch _ _ key"] | None = None  # where it is possible, if some query can attend to nothing
+
+    def serves(self, source: Tensor | None, dtype: torch.dtype) -> bool:
+        return self.source is source and (self.hides is None or self.hides.dtype == dtype)
+
+    def select(self, place: tuple[slice, slice]) -> "_Mask":
+        """Return the mask of some rows of a batch and some heads; it may be the same for all rows, or all heads."""
+        if self.hides is None:
+            return self
+        sizes = self.hides.shape[:2]
+        part = tuple(chosen if size > 1 else slice(None) for chosen, size in zip(place, sizes, strict=True))
+        return replace(self, hides=self.hides[part], open=None if self.open is None else self.open[part])
 
 
 _tap: ContextVar[Tap | None] = ContextVar("whichtoken_tap", default=None)
@@ -105,17 +127,16 @@ def _attend(
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
     scale, softcap = query.shape[-1] ** -0.5 if scaling is None else scaling, options.get("softcap")  # of Gemma 2
     with torch._C.DisableTorchFunction():  # masks carry no relevance
-        possible = None if attention_mask is None else attention_mask > torch.finfo(attention_mask.dtype).min / 2
-        blocked = _find_blocked(possible, None if tap is None else tap.hidden)
+        mask = _prepare_mask(attention_mask, query.dtype, tap)
     in_one_step = None if tap is None or softcap is not None or query.dtype not in WIDE else tap.in_one_step
     if in_one_step is not None and all(map(carries_relevance, (query, key, value))):
         with torch._C.DisableTorchFunction():
-            context, probabilities = in_one_step(query, key, value, scale, partial(_normalise_some, blocked))
+            context, probabilities = in_one_step(query, key, value, scale, partial(_normalise_some, mask))
     else:
-        probabilities = _weigh(query, key, scale, blocked, (rules, softcap))
+        probabilities = _weigh(query, key, scale, mask, (rules, softcap))
         context = probabilities @ value
     if tap is not None:
-        tap.possible.append(possible)  # includes keys hidden by the view, as the authors' averages do
+        tap.possible.append(mask.possible)  # includes keys hidden by the view, as the authors' averages do
         if tap.record:
             tap.attention.append(probabilities)
         if tap.record_values:
@@ -123,58 +144,60 @@ def _attend(
     return context.transpose(1, 2).contiguous(), probabilities
 
 
-def _find_blocked(
-    possible: Bool[Tensor, "batch _ query key"] | None, hidden: Bool[Tensor, "batch key"] | None
-) -> Bool[Tensor, "batch _ _ key"] | None:
-    """Return which keys a query cannot attend to, because of the mask or the view; None: it can attend to all."""
-    if hidden is None:
-        return None if possible is None else ~possible
-    keys = hidden[:, None, None, :]
-    return keys if possible is None else ~possible | keys
+def _prepare_mask(source: Tensor | None, dtype: torch.dtype, tap: Tap | None) -> _Mask:
+    """Return the mask of a block, that of the block before if the model gives both the same tensor."""
+    if tap is not None and tap.masks and tap.masks[0].serves(source, dtype):
+        return tap.masks[0]
+    possible = None if source is None else source > torch.finfo(source.dtype).min / 2
+    blocked = None if possible is None else ~possible
+    if tap is not None and tap.hidden is not None:
+        keys = tap.hidden[:, None, None, :]
+        blocked = keys if blocked is None else blocked | keys
+    mask = _Mask(source, possible, None)
+    if blocked is not None:
+        # Added, not filled in: the sum needs no copy, and its gradient never does. One mask serves all heads. Half the
+        # least number is enough, and no score makes it infinite.
+        hides = torch.zeros_like(blocked, dtype=dtype).masked_fill_(blocked, torch.finfo(dtype).min / 2)
+        mask = _Mask(source, possible, hides, ~blocked if blocked.all(-1).any() else None)
+    if tap is not None:
+        tap.masks[:] = [mask]
+    return mask
 
 
 def _weigh(
-    query: Tensor, key: Tensor, scale: float, blocked: Tensor | None, settings: tuple[RuleSet | None, float | None]
+    query: Tensor, key: Tensor, scale: float, mask: _Mask, settings: tuple[RuleSet | None, float | None]
 ) -> Float[Tensor, "batch head query key"]:
     """Return the weights of attention. `settings`: the rules of the pass, and the model's softcap."""
     rules, softcap = settings
     divides = rules is not None and rules.carries == "relevance"
     if rules is not None and softcap is None and carries_relevance(query) and weighs_in_one_step(rules):
         with torch._C.DisableTorchFunction():
-            return attention_weights(query, key, scale, partial(_normalise_some, blocked))
+            return attention_weights(query, key, scale, partial(_normalise_some, mask))
     # It is faster to scale the queries, which are smaller; but rules that divide by the result of each step follow the
     # order of their authors.
     scores = query @ key.mT * scale if divides else (query * scale) @ key.mT
     if softcap is not None:
         scores = (scores / softcap).tanh() * softcap
-    return _normalise(scores, blocked, in_place=rules is None and softcap is None)
+    return _normalise(scores, mask, in_place=rules is None and softcap is None)
 
 
-def _normalise_some(
-    blocked: Bool[Tensor, "batch _ _ key"] | None, scores: Tensor, place: tuple[slice, slice]
-) -> Tensor:
-    """Return the softmax for some rows of a batch and some heads. One mask may serve all rows, or all heads."""
-    if blocked is not None:
-        rows, heads = (chosen if size > 1 else slice(None) for chosen, size in zip(place, blocked.shape, strict=False))
-        blocked = blocked[rows, heads]
-    return _normalise(scores, blocked)
+def _normalise_some(mask: _Mask, scores: Tensor, place: tuple[slice, slice]) -> Tensor:
+    """Return the softmax for some rows of a batch and some heads."""
+    return _normalise(scores, mask.select(place))
 
 
 def _normalise(
-    scores: Float[Tensor, "batch head query key"], blocked: Bool[Tensor, "batch _ _ key"] | None, in_place: bool = True
+    scores: Float[Tensor, "batch head query key"], mask: _Mask, in_place: bool = True
 ) -> Float[Tensor, "batch head query key"]:
-    """Return the softmax over the keys that are not blocked. `in_place`: scores may be changed."""
-    if blocked is not None:
-        # Added, not filled in: the sum needs no copy, and its gradient never does. One mask serves all heads. Half the
-        # least number is enough, and no score makes it infinite.
-        mask = torch.zeros_like(blocked, dtype=scores.dtype).masked_fill_(blocked, torch.finfo(scores.dtype).min / 2)
-        scores = scores.add_(mask) if in_place else scores + mask
+    """Return the softmax over the keys that are not hidden. `in_place`: scores may be changed."""
+    if mask.hides is not None:
+        scores = scores.add_(mask.hides) if in_place else scores + mask.hides
     probabilities = _softmax(scores)
-    if blocked is not None and blocked.all(-1).any():
+    if mask.open is not None:
         # In a causal model whose first token is hidden, some queries have no key left and must attend to nothing; the
-        # softmax alone would let them attend to everything, padding included. Elsewhere it gives blocked keys exactly
-        # 0, and a product would only keep a second copy of all attention in the graph.
-        probabilities = probabilities * ~blocked
+        # softmax alone would let them attend to everything, padding included. Elsewhere it gives hidden keys exactly 0,
+        # and a product would only keep a second copy of all attention in the graph.
+        probabilities = probabilities * mask.open
     return probabilities
 
 
