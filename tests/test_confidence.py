@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.render.shown import attribution_of
+from tests.render.shown import answered_of, attribution_of
 from tests.render.test_image_pictures import ONE
 from tests.test_records import ATTRIBUTION
 
 import whichtoken as wt
 from whichtoken.errors import BadArtifact
 from whichtoken.records import Source
-from whichtoken.trust import Confidence, Removal
+from whichtoken.trust import Confidence, Interaction, Removal, merge_confidence
 
 SURE = Confidence(
     low=(0.0, 0.25, -0.5, 0.0, -0.125, -1.0, 0.0),
@@ -27,6 +27,10 @@ SURE = Confidence(
     check=Removal((1, 4), 0.125),
 )
 RECORD = replace(ATTRIBUTION, confidence=SURE)
+MEASURED = (Removal((1,), 0.0), Removal((5, 4), 1.0), Removal((1, 4, 5), 0.5))
+TOGETHER = Interaction(units=((1,), (4, 5)), effect=-13.72, low=-15.0, high=-12.0, measured=MEASURED)
+OPPOSED = Interaction(units=((2,), (1,)), effect=1.2, low=1.2, high=1.2)
+JOINT = replace(RECORD, confidence=replace(SURE, predicted=0.9375, interactions=(TOGETHER, OPPOSED)))
 
 
 def test_confidence_survives_json() -> None:
@@ -34,6 +38,18 @@ def test_confidence_survives_json() -> None:
     assert again.confidence == SURE
     assert again.words() == RECORD.words()
     assert "confidence" not in json.loads(ATTRIBUTION.to_json())  # older versions can read it
+
+
+def test_interactions_survive_json_and_older_versions_read_records_without_them() -> None:
+    again = wt.Attribution.from_json(JOINT.to_json())
+    assert again == JOINT
+    assert again.interactions == (TOGETHER, OPPOSED)
+    assert ATTRIBUTION.interactions == RECORD.interactions == ()
+    assert not {"predicted", "interactions"} & set(json.loads(RECORD.to_json())["confidence"])
+    none = replace(RECORD, confidence=replace(SURE, predicted=0.0), details={"predicted": None, "interactions": ()})
+    stored = json.loads(none.to_json())
+    assert stored["confidence"]["predicted"] == 0.0
+    assert stored["details"] == {"predicted": None, "interactions": []}
 
 
 def test_the_bounds_of_a_word_are_the_sums_of_those_of_its_tokens() -> None:
@@ -71,12 +87,68 @@ def test_the_bounds_of_a_word_are_the_sums_of_those_of_its_tokens() -> None:
         ({"check": {"tokens": [-1], "output": 0.5}}, r"a removal of \(-1,\); there are 7 tokens"),
         ({"check": {"tokens": [1], "output": 1.5}}, "removals is 1.5; expected 0 to 1"),
         ({"surprise": 1}, "confidence.surprise is not a known field"),
+        ({"predicted": 1.25}, "confidence: predicted is 1.25; expected at most 1"),
+        ({"interactions": None}, "confidence.interactions is None"),
     ],
 )
 def test_confidence_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
     stored = json.loads(RECORD.to_json())
     with pytest.raises(BadArtifact, match=message):
         wt.Attribution.from_json(json.dumps(stored | {"confidence": stored["confidence"] | change}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"units": [[1], [7]]}, r"interaction 1 has the units \(\(1,\), \(7,\)\); there are 7 tokens"),
+        ({"units": [[1], [-1]]}, "there are 7 tokens"),
+        ({"units": [[1]], "measured": []}, "expected two or more, each of tokens of its own"),
+        ({"units": [[1], []]}, "expected two or more"),
+        ({"units": [[1], [2, 1]]}, "each of tokens of its own"),
+        ({"units": [1, 2]}, r"interactions\[1\].units\[0\] is 1"),
+        ({"effect": -15.5}, "interaction 1 has the effect -15.5, outside its bounds -15.0 and -12.0"),
+        ({"effect": -11.5}, "outside its bounds"),
+        ({"low": float("nan")}, "holds NaN"),
+        ({"high": None}, "high is None"),
+        ({"measured": [{"tokens": [1], "output": 1.5}]}, "removals is 1.5; expected 0 to 1"),
+        ({"measured": [{"tokens": [4], "output": 0.5}]}, r"was measured without \(4,\); expected one or more of its"),
+        ({"measured": [{"tokens": [1, 2], "output": 0.5}]}, "expected one or more of its units"),
+        ({"measured": [{"tokens": [], "output": 0.5}]}, "expected one or more of its units"),
+        ({"surprise": 1}, r"interactions\[1\].surprise is not a known field"),
+    ],
+)
+def test_an_interaction_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    stored = json.loads(JOINT.to_json())
+    fine, _ = stored["confidence"]["interactions"]
+    stored["confidence"]["interactions"] = [fine, fine | change]
+    with pytest.raises(BadArtifact, match=message):
+        wt.Attribution.from_json(json.dumps(stored))
+
+
+def test_the_confidence_of_parts_of_an_answer_is_checked_too() -> None:
+    answered = answered_of(["a", "b"], ["c"])
+    zeros = (0.0,) * len(answered.tokens)
+    sure = replace(SURE, low=zeros, high=zeros, check=None, interactions=(replace(OPPOSED, units=((1,), (2,))),))
+    assert answered.generated is not None
+
+    def with_row(confidence: Confidence) -> wt.Attribution:
+        (row,) = answered.generated.rows  # type: ignore[union-attr]
+        return replace(answered, generated=replace(answered.generated, rows=(replace(row, confidence=confidence),)))  # type: ignore[type-var]
+
+    assert wt.Attribution.from_json(with_row(sure).to_json()) == with_row(sure)
+    for wrong in ({"low": ()}, {"check": Removal((99,), 0.5)}, {"interactions": (OPPOSED, replace(OPPOSED, low=2.0))}):
+        with pytest.raises(BadArtifact, match=r"confidence|a removal of"):
+            wt.Attribution.from_json(with_row(replace(sure, **wrong)).to_json())
+
+
+def test_several_pieces_are_as_predictable_as_the_least_predictable() -> None:
+    sure, low, high = JOINT.confidence, (0.0,) * 3, (1.0,) * 3
+    assert sure is not None
+    merged = merge_confidence([replace(sure, predicted=0.5), replace(sure, predicted=None), sure], low, high)
+    assert merged is not None
+    assert (merged.predicted, merged.interactions, merged.check) == (0.5, (), None)
+    assert merge_confidence([sure, None], low, high) == replace(sure, low=low, high=high)
+    assert merge_confidence([SURE, SURE], low, high).predicted is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +159,7 @@ def test_confidence_that_cannot_be_is_refused(change: dict[str, Any], message: s
         {"additivity": None, "first": None, "check": None, "n_answers": 0},
         {"low": SURE.high},
         {"n_unresolved": 4, "check": Removal((), 1.0)},
+        {"predicted": -3.5, "interactions": (replace(TOGETHER, low=-13.72, high=-13.72),)},
     ],
 )
 def test_confidence_at_its_bounds_is_read(change: dict[str, Any]) -> None:
@@ -109,18 +182,77 @@ def test_tables_have_bounds_next_to_scores_and_leave_them_empty_for_other_method
     assert list(sure.high) == [0.75, 0.0, 0.5, 1.0]
     assert set(sure["additivity"]) == {0.875}
     assert set(sure["first"]) == {0.5}
-    assert plain[["low", "high", "additivity", "first"]].isna().all(axis=None)
+    assert plain[["low", "high", "additivity", "predicted_share", "first", "interactions"]].isna().all(axis=None)
     rows = [line.split(",") for line in results.to_csv().splitlines()]
-    assert [row[-3:] for row in rows[1:3]] == [["0.5", "", ""], ["-0.25", "", ""]]
-    assert rows[5][-3:] == ["0.5", "0.25", "0.75"]
+    assert [row[-4:] for row in rows[1:3]] == [["0.5", "", "", ""], ["-0.25", "", "", ""]]
+    assert rows[5][-4:] == ["0.5", "0.25", "0.75", ""]
     tokens = results.to_frame("token")
     assert tuple(tokens[tokens.method == "sure"].low) == SURE.low
 
 
+def interactions_of(frame: pd.DataFrame) -> list[str | None]:
+    return [None if pd.isna(text) else text for text in frame.interactions]
+
+
+def test_tables_say_what_each_word_acts_together_with() -> None:
+    joined = replace(JOINT, texts=("slow film", "it's"), word_ids=(None, 0, 1, None, 0, 0, None))
+    joined = replace(joined, spans=(*ATTRIBUTION.spans[:4], (0, 2), (2, 4), None))  # one word, two tokens
+    results = wt.Results(({"sure": joined, "plain": RECORD},))
+    frame = results.to_frame()
+    names = list(frame.columns)
+    assert names[names.index("additivity") + 1] == "predicted_share"
+    assert names[names.index("high") + 1] == "interactions"
+    found = ["it's -13.7; film +1.2", "slow +1.2", "slow -13.7"]
+    assert interactions_of(frame) == [*found, *[None] * 4]
+    assert set(frame[frame.method == "sure"].predicted_share) == {0.9375}
+    assert frame[frame.method == "plain"].predicted_share.isna().all()
+    assert "0.5,0.25,0.75,it's -13.7; film +1.2\n" in results.to_csv()
+    tokens = interactions_of(results.to_frame("token"))[:7]
+    assert tokens == [None, *found[:2], None, found[2], found[2], None]
+
+
+def test_tables_name_units_of_other_kinds() -> None:
+    sentences = replace(JOINT, texts=("slow. film", "it is"), spans=(None, (0, 4), (6, 10), *ATTRIBUTION.spans[3:]))
+    frame = wt.Results(
+        (
+            {
+                "sure": replace(sentences, settings={"units": "sentence"}),
+            },
+        )
+    ).to_frame()
+    assert list(frame.interactions)[2:] == ["slow -13.7", "slow -13.7"]  # it, is
+    tokens = replace(
+        JOINT,
+        texts=("slowfilm", "it is"),
+        spans=(None, (0, 4), (4, 8), *ATTRIBUTION.spans[3:]),
+        word_ids=(None, 0, 0, *ATTRIBUTION.word_ids[3:]),
+        settings={"units": "token"},
+    )
+    frame = wt.Results(({"sure": tokens},)).to_frame()
+    assert frame.interactions[0] == "it and is -13.7; film and slow +1.2"  # the last within the word itself
+    n = len(ONE.scores)
+    sure = replace(SURE, low=(0.0,) * n, high=(0.0,) * n, check=None, interactions=(OPPOSED,))
+    frame = wt.Results(({"sure": replace(ONE, confidence=sure)},)).to_frame()
+    assert interactions_of(frame)[:3] == ["patch 1,2 +1.2", "patch 1,1 +1.2", None]
+
+
+def test_tables_of_answers_have_the_interactions_of_each_part() -> None:
+    answered = answered_of(["a", "b"], ["c", "d"])
+    assert answered.generated is not None
+    zeros = (0.0,) * len(answered.tokens)
+    sure = replace(SURE, low=zeros, high=zeros, check=None, predicted=0.5, interactions=(OPPOSED,))
+    first, second = answered.generated.rows
+    rows = (replace(first, confidence=sure), replace(second, confidence=replace(sure, interactions=())))
+    record = replace(answered, confidence=sure, generated=replace(answered.generated, rows=rows))
+    frame = wt.Results(({"sure": record},)).to_frame()
+    assert interactions_of(frame) == ["b +1.2", "a +1.2", None, None]
+    assert set(frame.predicted_share) == {0.5}
+
+
 def test_parquet_files_have_bounds(tmp_path: Any) -> None:
-    results = wt.Results(({"attcat": ATTRIBUTION, "sure": RECORD},))
+    results = wt.Results(({"attcat": ATTRIBUTION, "sure": RECORD, "joint": JOINT},))
     results.to_parquet(tmp_path / "x.parquet")
-    names = ["score", "low", "high", "additivity", "first"]
+    names = ["score", "low", "high", "additivity", "predicted_share", "first", "interactions"]
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "x.parquet")[names], results.to_frame()[names])
 
 
@@ -141,5 +273,7 @@ def test_a_kept_column_called_low_stays_apart() -> None:
 
 
 def test_json_has_every_number() -> None:
-    stored = json.loads(RECORD.to_json())["confidence"]
-    assert stored == json.loads(json.dumps(asdict(SURE)))
+    stored = json.loads(JOINT.to_json())["confidence"]
+    assert JOINT.confidence is not None
+    assert stored == json.loads(json.dumps(asdict(JOINT.confidence) | {"interactions": stored["interactions"]}))
+    assert stored["interactions"][0] == json.loads(json.dumps(asdict(TOGETHER)))

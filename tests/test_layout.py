@@ -43,6 +43,7 @@ LEVELS = [
     {"answers"},
     {"record_checks"},
     {"records"},
+    {"named_units"},
     {"flat"},
     {"tables", "summaries", "lrp", "references", "heads", "vision"},
     {"render", "core"},

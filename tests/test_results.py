@@ -178,7 +178,8 @@ def test_saved_rows_are_those_of_the_frame(results: wt.Results, tmp_path: Path) 
     content = (tmp_path / "x.csv").read_bytes().decode()
     assert "\r" not in content
     assert content == results.to_csv()
-    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(content)), frame, check_dtype=False)
+    empty = {"interactions": "float64"}  # what pandas makes of a column of nothing
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(content)), frame.astype(empty), check_dtype=False)
     results.to_parquet(tmp_path / "x.parquet")
     table = parquet.read_table(tmp_path / "x.parquet")
     assert {field.name: str(field.type) for field in table.schema}["kept_score"] == "string"

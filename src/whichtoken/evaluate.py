@@ -305,3 +305,12 @@ def ablate(source: OpenInput, perturbation: str, level: str, n: int, seed: int) 
     kept = draw_kept(len(units), n, f"{seed} {source.key} {level}")
     outputs = source.keep(_patterns_without(source, units, ~kept), source.task.removal(perturbation))
     return Ablations(kept, np.array(outputs))
+
+
+def measure_effects(source: OpenInput, level: str) -> list[float]:
+    """Return how far the log-odds, or the value, drop without each unit alone, by the task's own removal."""
+    units = source.units(level)
+    none_then_each = np.eye(len(units) + 1, len(units), -1, dtype=bool)
+    patterns = _patterns_without(source, units, none_then_each)
+    whole, *without = source.cache.log_odds(*source.request(patterns, source.task.removal(None))).tolist()
+    return [whole - output for output in without]

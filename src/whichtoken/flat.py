@@ -3,15 +3,18 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from typing import IO, Any
 
 from whichtoken.answers import GeneratedAnswer, PromptTokens, find_sources
 from whichtoken.errors import BadInput, BadSetting, UsageError
+from whichtoken.named_units import describe_partners, named_units
 from whichtoken.records import Attribution
-from whichtoken.words import Span
+from whichtoken.trust import Confidence
+from whichtoken.words import Span, word_groups
 
 # The columns of a table of words, with their types in a parquet file. Columns that were kept follow, as texts.
 WORDS = {
@@ -27,6 +30,7 @@ WORDS = {
     "n_cut": "int64",  # tokens that were truncated at the model's limit
     "method": "string",
     "additivity": "float64",  # of methods that say how sure they are: see trust.Confidence
+    "predicted_share": "float64",  # `Confidence.predicted`
     "first": "float64",
     "position": "int64",  # of the word, from 0
     "text": "int64",  # 0, or 1 for the second text of a pair
@@ -36,11 +40,13 @@ WORDS = {
     "score": "float64",
     "low": "float64",  # bounds of the score, of the same methods
     "high": "float64",
+    "interactions": "string",  # what the word acts together with, and the effects
 }
 # The columns of a table of answers of language models: one row per part of the answer and part of the prompt.
 ANSWERS = {
     **{name: WORDS[name] for name in ("result", "row", "id", "label", "value", "n_cut", "method")},
     "additivity": "float64",
+    "predicted_share": "float64",
     "first": "float64",
     "part": "int64",  # of the answer, from 0
     "said": "string",  # its text
@@ -52,6 +58,7 @@ ANSWERS = {
     "score": "float64",
     "low": "float64",
     "high": "float64",
+    "interactions": "string",
 }
 TYPES = {**WORDS, **ANSWERS}
 AT_ONCE = 50_000  # rows of a parquet file that are written together
@@ -86,14 +93,14 @@ def _answer_rows(
     sources = find_sources(tokens, answer.segments, "token" if level == "token" else answer.source_level)
     about = {name: value for name, value in shared.items() if name in ANSWERS}
     for part, row in enumerate(answer.rows):
-        trust, sums = row.confidence, dict[str, Any]()
+        trust, sums, partners = row.confidence, dict[str, Any](), _partners(record, row.confidence)
         bounds = (None, None) if trust is None else (trust.low, trust.high)
         of_part = {"part": part, "said": row.text, "log_probability": row.log_probability}
         for position, source in enumerate(sources):
             place = {"position": position, "start": source.span[0], "end": source.span[1], "source": source.label}
             for name, values in zip(("score", "low", "high"), (row.scores, *bounds), strict=True):
                 sums[name] = None if values is None else sum(values[i] for i in source.tokens)
-            yield {**about, **of_part, **place, **sums, **kept}
+            yield {**about, **of_part, **place, **sums, "interactions": partners(source.tokens), **kept}
 
 
 def columns_of(results: Iterable[Result]) -> list[str]:
@@ -121,7 +128,14 @@ def _describe(record: Attribution) -> dict[str, Any]:
 
 def _describe_trust(record: Attribution) -> dict[str, Any]:
     trust = record.confidence
-    return {name: None if trust is None else getattr(trust, name) for name in ("additivity", "first")}
+    shares = {"additivity": "additivity", "predicted_share": "predicted", "first": "first"}
+    return {column: None if trust is None else getattr(trust, name) for column, name in shares.items()}
+
+
+def _partners(record: Attribution, trust: Confidence | None) -> Callable[[Collection[int]], str | None]:
+    """Return what describes the interactions of some tokens, as `describe_partners` does."""
+    interactions = () if trust is None else trust.interactions
+    return partial(describe_partners, interactions, named_units(record) if interactions else ())
 
 
 def kept_columns(record: Attribution) -> dict[str, Any]:
@@ -132,17 +146,23 @@ def kept_columns(record: Attribution) -> dict[str, Any]:
 
 
 def _parts(record: Attribution, level: str) -> Iterator[dict[str, Any]]:
+    partners = _partners(record, record.confidence)
     if record.picture is None and level == "word":
-        for word in record.words():
-            place = _place(word.sequence, word.span)
-            yield {**place, "word": word.text, "score": word.score, "low": word.low, "high": word.high}
+        groups = word_groups(record.texts, record.spans, record.sequences, record.word_ids)
+        for word, tokens in zip(record.words(), groups, strict=True):
+            named = {**_place(word.sequence, word.span), "word": word.text}
+            yield {**named, **_score(word.score, word.low, word.high), "interactions": partners(tokens)}
         return
     trust, unknown = record.confidence, (None,) * len(record.tokens)
     low, high = (unknown, unknown) if trust is None else (trust.low, trust.high)
-    tokens = zip(record.sequences, record.spans, record.tokens, record.scores, low, high, strict=True)
+    columns = zip(record.sequences, record.spans, record.tokens, record.scores, low, high, strict=True)
     first = 0 if record.picture is None else len(record.tokens) - record.picture.rows * record.picture.columns
-    for text, span, token, score, least, most in islice(tokens, first, None):
-        yield {**_place(text, span), "word": token, "score": score, "low": least, "high": most}
+    for place, (text, span, token, *scores) in islice(enumerate(columns), first, None):
+        yield {**_place(text, span), "word": token, **_score(*scores), "interactions": partners((place,))}
+
+
+def _score(score: float, low: float | None, high: float | None) -> dict[str, float | None]:
+    return {"score": score, "low": low, "high": high}
 
 
 def _place(text: int | None, span: Span | None) -> dict[str, Any]:

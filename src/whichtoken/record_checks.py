@@ -23,7 +23,7 @@ from whichtoken.core.removal_steps import GRIDS
 from whichtoken.errors import BadArtifact
 from whichtoken.targets import AnswerTokens, Contrast, Target, TokenLabels
 from whichtoken.targets import Span as AnswerSpan
-from whichtoken.trust import Confidence
+from whichtoken.trust import Confidence, Interaction, Removal
 from whichtoken.words import Span
 
 PNG = b"\x89PNG\r\n\x1a\n"  # first bytes of a PNG file; 8 more bytes, width and height follow
@@ -43,9 +43,11 @@ def check_attribution(record: Any) -> None:
     check_probabilities("Attribution: probability", [record.probability])
     if record.predicted is not None:
         check_probabilities("Attribution: predicted", [record.predicted.probability])
-    _check_removals(record)
-    if record.confidence is not None:
-        _check_confidence(record.confidence, len(record.tokens))
+    _check_removals(record, record.removals)
+    rows = [] if record.generated is None else record.generated.rows
+    for confidence in (record.confidence, *(row.confidence for row in rows)):
+        if confidence is not None:
+            _check_confidence(record, confidence)
     counts = ("n_cut", "n_windows", "n_unknown", "seconds", "evaluations")
     check_count_fields("Attribution", {name: getattr(record, name) for name in counts})
     _check_target(record.target, len(record.tokens), "Attribution")
@@ -56,9 +58,7 @@ def check_attribution(record: Any) -> None:
         check_answer(record.generated, len(record.tokens), record.texts[0])
 
 
-def _check_removals(record: Any) -> None:
-    check = None if record.confidence is None else record.confidence.check
-    removals = [*record.removals, *([] if check is None else [check])]
+def _check_removals(record: Any, removals: Sequence[Removal]) -> None:
     for removal in removals:
         inside = all(0 <= token < len(record.tokens) for token in removal.tokens)
         require(inside, f"Attribution: a removal of {removal.tokens!r:.60}; there are {len(record.tokens)} tokens")
@@ -66,19 +66,38 @@ def _check_removals(record: Any) -> None:
         check_probabilities("Attribution: removals", [removal.output for removal in removals])
 
 
-def _check_confidence(confidence: Confidence, n_tokens: int) -> None:
-    name, places = "Attribution: confidence", range(n_tokens)
+def _check_confidence(record: Any, confidence: Confidence) -> None:
+    name, places = "Attribution: confidence", range(len(record.tokens))
     check_lengths(name, {"tokens": places, "low": confidence.low, "high": confidence.high})
     for place, low, high in zip(places, confidence.low, confidence.high, strict=True):
         require(low <= high, f"{name}: token {place} has the bounds {low} and {high}; the lower one comes first")
     check_probabilities(f"{name}: level", [confidence.level])
     check_probabilities(f"{name}: first", [confidence.first])
-    additivity = confidence.additivity
-    require(additivity is None or additivity <= 1 + ROUNDING, f"{name}: additivity is {additivity}; expected at most 1")
+    for field in ("additivity", "predicted"):
+        share = getattr(confidence, field)
+        require(share is None or share <= 1 + ROUNDING, f"{name}: {field} is {share}; expected at most 1")
     counts = ("n_units", "n_unresolved", "n_answers")
     check_count_fields(name, {field: getattr(confidence, field) for field in counts})
     n_units, unresolved = confidence.n_units, confidence.n_unresolved
     require(unresolved <= n_units, f"{name}: n_unresolved is {unresolved}, but there are {n_units} units")
+    _check_removals(record, [] if confidence.check is None else [confidence.check])
+    for number, interaction in enumerate(confidence.interactions):
+        _check_interaction(interaction, len(record.tokens), f"{name}: interaction {number}")
+        _check_removals(record, interaction.measured)
+
+
+def _check_interaction(interaction: Interaction, n_tokens: int, name: str) -> None:
+    units, low, effect, high = interaction.units, interaction.low, interaction.effect, interaction.high
+    tokens = [token for unit in units for token in unit]
+    apart = len(units) > 1 and all(units) and len(set(tokens)) == len(tokens)
+    require(apart, f"{name} has the units {units!r:.60}; expected two or more, each of tokens of its own")
+    inside = all(0 <= token < n_tokens for token in tokens)
+    require(inside, f"{name} has the units {units!r:.60}; there are {n_tokens} tokens")
+    require(low <= effect <= high, f"{name} has the effect {effect}, outside its bounds {low} and {high}")
+    for removal in interaction.measured:
+        gone = set(removal.tokens)
+        whole = gone == {token for unit in units if gone & set(unit) for token in unit} != set()
+        require(whole, f"{name} was measured without {removal.tokens!r:.60}; expected one or more of its units")
 
 
 def check_curve(record: Any) -> None:

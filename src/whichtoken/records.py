@@ -21,7 +21,7 @@ from whichtoken.decode import check_plain, decode_record, parse_json
 from whichtoken.errors import BadSetting, UnknownName, UsageError
 from whichtoken.record_checks import check_attribution, check_curve
 from whichtoken.targets import AnswerTokens, SourceLevel, Target
-from whichtoken.trust import Confidence, Removal
+from whichtoken.trust import Confidence, Interaction, Removal
 from whichtoken.words import Span, Word, words_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ OPTIONAL = (  # fields that are written only if they differ from their default
     "confidence",
     "generated",
 )
+NEWER = ("predicted", "interactions")  # fields of `Confidence` that are written only if they are neither None nor empty
 How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
 # What a model's output is read as. That of a regression model is a value, and so is the log-probability of an answer.
 Reading = Literal["probability", "value"]
@@ -135,6 +136,15 @@ class Attribution:
         output = self.probability if self.value is None else self.value
         assert output is not None, "a record has one of the two"
         return output
+
+    @property
+    def interactions(self) -> tuple[Interaction, ...]:
+        """The units (words) that act together, strongest first; empty if the method does not look for interactions.
+
+        Only those whose interval excludes 0. `units` are positions in `tokens`; a negative `effect` means that removing
+        them together changes the output by less than the sum of their own effects.
+        """
+        return () if self.confidence is None else self.confidence.interactions
 
     def words(self) -> tuple[Word, ...]:
         """Return the words as slices of the texts; token scores are summed, and special tokens left out.
@@ -301,11 +311,16 @@ class Curve:
 
 
 def _to_json(record: Attribution | Curve) -> str:
-    values = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record)}
+    values = {"record": type(record).__name__, "schema": SCHEMA, **asdict(record, dict_factory=_drop_newer)}
     for optional in fields(record):
-        if optional.name in OPTIONAL and values[optional.name] == optional.default:
-            del values[optional.name]  # so that older versions can read the records of texts and of classifiers
+        if optional.name in OPTIONAL and values.get(optional.name) == optional.default:
+            values.pop(optional.name, None)  # so that older versions can read the records of texts and of classifiers
     text = json.dumps(values, ensure_ascii=False, allow_nan=False)
     if not is_utf8(text):
         check_plain(json.loads(text))  # says which field
     return text
+
+
+def _drop_newer(values: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a dataclass without those that older versions refuse, unless they say something."""
+    return {name: value for name, value in values if name not in NEWER or value not in (None, ())}

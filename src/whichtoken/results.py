@@ -72,10 +72,11 @@ class Results:
     def to_frame(self, level: str = "word") -> Any:
         """Return a pandas frame with one row per word (or "token"; for images, per patch) and method.
 
-        Columns: result, row, id, gold, label, probability, value, predicted, correct, n_cut, method, additivity, first,
-        position, text, start, end, word, score, low, high, and the kept columns. For answers of language models, one
-        row per part of the answer and part of the prompt, as `Attribution.matrix` has them ("token": tokens of the
-        prompt), with the columns part, said, log_probability and source instead of those of labels and words.
+        Columns: result, row, id, gold, label, probability, value, predicted, correct, n_cut, method, additivity,
+        predicted_share, first, position, text, start, end, word, score, low, high, interactions, and the kept columns.
+        For answers of language models, one row per part of the answer and part of the prompt, as `Attribution.matrix`
+        has them ("token": tokens of the prompt), with the columns part, said, log_probability and source instead of
+        those of labels and words.
         """
         return make_frame(word_rows(self, level), columns_of(self), TYPES)
 

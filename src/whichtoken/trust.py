@@ -1,4 +1,4 @@
-"""What a record says about how far it can be trusted: outputs without some words, intervals, additivity. No torch."""
+"""What a record says about how far it can be trusted: outputs without some words, intervals, interactions. No torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +10,18 @@ class Removal:
 
     tokens: tuple[int, ...]  # positions in the record's tokens
     output: float  # the probability, or the predicted value, of what is explained
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Units that act together: removing them together lowers the output by more, or less, than their removals alone."""
+
+    units: tuple[tuple[int, ...], ...]  # the tokens of each unit: positions in the record's tokens
+    effect: float  # what removing them together adds to the sum of their own effects, on the scale of the scores
+    low: float  # bounds of the effect, at the level of `Confidence.level`
+    high: float
+    # Without the first unit, without the second, without both; only for the strongest.
+    measured: tuple[Removal, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,10 @@ class Confidence:
     additivity: float | None
     first: float | None  # the probability that the part with the highest score has the highest effect
     check: Removal | None = None  # without the highest parts
+    # The share of the same variance that the method's own statistical model predicts, with its interactions, each
+    # output from the others. None: the model has no interactions, or as for `additivity`.
+    predicted: float | None = None
+    interactions: tuple[Interaction, ...] = ()  # strongest first; only those whose interval excludes 0
 
 
 def merge_confidence(
@@ -38,7 +54,8 @@ def merge_confidence(
 ) -> Confidence | None:
     """Merge what is known about the pieces of one input, given the merged bounds of its scores.
 
-    The whole is as additive as its least additive piece; which part comes first is only known within a piece.
+    The whole is as additive, and as predictable, as its least additive or predictable piece. Which part comes first,
+    the check and the interactions are about the output of one piece, so several pieces have none of them.
     """
     known = [part for part in parts if part is not None]
     if not known:
@@ -46,6 +63,7 @@ def merge_confidence(
     if len(known) == 1:
         return replace(known[0], low=low, high=high)
     additivity = [part.additivity for part in known if part.additivity is not None]
+    predicted = [part.predicted for part in known if part.predicted is not None]
     return Confidence(
         low=low,
         high=high,
@@ -55,4 +73,5 @@ def merge_confidence(
         n_answers=sum(part.n_answers for part in known),
         additivity=min(additivity, default=None),
         first=None,
+        predicted=min(predicted, default=None),
     )

@@ -161,6 +161,16 @@ def test_metrics_of_eraser_bring_their_grid_once(metric: str, task: Task) -> Non
     assert {plan.grid for plan in wt.bench.protocol(metrics=("aopc",)).adapt_to(task).plans()} == {"tenths"}
 
 
+@pytest.mark.parametrize("orders", [("morf",), ("lerf",), ("random",), ("morf", "lerf")])
+def test_srg_brings_the_orders_that_are_missing(orders: tuple[Any, ...], task: Task) -> None:
+    made = wt.bench.protocol(metrics=("aopc", "srg"), orders=orders, perturbations=("mask",)).adapt_to(task)
+    found = [plan.order for plan in made.plans()]
+    assert found == [*orders, *(order for order in ("morf", "lerf") if order not in orders)]
+    assert {plan.order for plan in wt.bench.protocol(metrics=("aopc",), orders=orders).adapt_to(task).plans()} == {
+        *orders
+    }
+
+
 def test_bounds_are_searched_for_once_and_only_if_asked(task: Task) -> None:
     made = wt.bench.protocol("full", perturbations=("mask", "delete"), grids=("all", "tenths"), orders=("lerf",))
     made = made.adapt_to(task)

@@ -35,7 +35,7 @@ def small(**settings: Any) -> Any:
 
 
 def test_a_benchmark_measures_the_change_of_the_value(tmp_path: Path) -> None:
-    how = small(metrics=("aopc", "log-odds", "auc", "normalised-aopc", "comprehensiveness", "kendall"))
+    how = small(metrics=("aopc", "log-odds", "auc", "normalised-aopc", "comprehensiveness", "kendall", "signs"))
     table = wt.bench.run(subject(), TEXTS, METHODS, protocol=how, out=tmp_path / "out")
     expected = []
     for text in TEXTS:
@@ -55,8 +55,8 @@ def test_a_benchmark_measures_the_change_of_the_value(tmp_path: Path) -> None:
     assert "class" not in facts
     assert table.reading == "value"
     assert (
-        "Left out, because they need probabilities or classes and this model predicts a value: log-odds, kendall."
-        in table.notes
+        "Left out, because they need probabilities or classes and this model predicts a value: "
+        "log-odds, kendall, signs." in table.notes
     )
     assert {trend.metric for trend in table.trends} == {"aopc"}
     rows = parquet.read_table(tmp_path / "out" / "results.parquet").to_pylist()
@@ -91,7 +91,10 @@ def test_pooled_areas_are_of_drops_only() -> None:
     [
         ({"target": "gold"}, "target='gold' is not allowed; it must be 'predicted': gold values are not classes"),
         ({"min_probability": 0.5}, "min_probability=0.5 is not allowed; it must be 0: tiny predicts a value"),
-        ({"metrics": ("log-odds", "kendall")}, "it must be metrics of predicted values, such as aopc: tiny predicts"),
+        (
+            {"metrics": ("log-odds", "kendall", "signs")},
+            "it must be metrics of predicted values, such as aopc: tiny predicts",
+        ),
     ],
 )
 def test_what_values_do_not_have_is_refused(settings: dict[str, Any], message: str) -> None:

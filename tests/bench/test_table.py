@@ -198,6 +198,31 @@ def test_normalised_aopc_is_the_place_between_the_bounds_of_either_order() -> No
     assert f"aopc {MORF}" not in {column.name for column in table.columns}
 
 
+def test_srg_is_aopc_of_morf_minus_aopc_of_lerf() -> None:
+    grid = Plan("delete", "lerf", "twentieths"), Plan("delete", "morf", "twentieths"), Plan("delete", "random")
+    words = Plan("delete", "morf", "tenths", "word"), Plan("delete", "lerf", "tenths", "word")
+    texts = invented(dict.fromkeys((MORF, LERF, MASKED, *grid, *words), TENTHS))
+    table = table_of("srg", texts=texts)
+    names: dict[str, tuple[str, Plan, Plan]] = {
+        "srg delete tenths token": ("SRG, delete, by token", MORF, LERF),
+        "srg delete twentieths token": ("SRG, delete, twentieths, by token", grid[1], grid[0]),
+        "srg delete tenths word": ("SRG, delete, by word", *words),
+    }  # and none by mask, which has no LeRF curve
+    assert {column.name: column.title for column in table.columns[:-2]} == {
+        n: title for n, (title, *_) in names.items()
+    }
+    assert {(column.better, column.flattered) for column in table.columns[:-2]} == {("higher", True)}
+    for name, (_, first, last) in names.items():
+        for line in table.lines:
+            gains = [fmean(drops(t, line.method, first)) - fmean(drops(t, line.method, last)) for t in texts]
+            cell = line.cells[name]
+            assert cell.mean == pytest.approx(fmean(gains))
+            assert (cell.low, cell.high) == pytest.approx(interval(np.array(gains)))
+        assert sorted(line.cells[name].p is None for line in table.lines) == [False, False, False, True]
+    assert [column.name for column in table_of("srg").columns[:-2]] == ["srg delete tenths"]
+    assert table.trends == ()
+
+
 def test_pooled_areas_are_those_of_the_metric() -> None:
     table = table_of("aopc", "pooled-auc")
     for plan in (MORF, LERF, MASKED):

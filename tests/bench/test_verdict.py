@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.test_table import MASKED, MORF, TENTHS
+from tests.bench.test_table import LERF, MASKED, MORF, TENTHS
 from tests.tiny import WORDS
 
 import whichtoken as wt
@@ -137,6 +137,19 @@ def test_aopc_decides_whatever_comes_first_and_normalised_aopc_before_it() -> No
     ]
     table = summarise(inputs, ("aopc", "normalised-aopc"), "text")
     assert verdict(table, inputs, N).startswith("Use attcat for this model: normalised AOPC 0.500 [0.500, 0.500] on 20")
+
+
+def test_srg_decides_if_it_is_alone_but_not_for_a_method_that_was_tuned_on_deletion() -> None:
+    inputs = [
+        replace(record, plans=tuple(PlanResult(plan, TENTHS) for plan in (MORF, LERF)))
+        for record in measured({"gae": (0.5, 0.4), "attcat": (0.4, 0.1), "contrast-cat": (0.9, 0.1)})
+    ]
+    said = verdict(summarise(inputs, ("srg",), "text"), inputs, N)
+    assert said.startswith(
+        "Use attcat for this model: SRG 0.300 [0.300, 0.300] on 20 texts. contrast-cat scores higher"
+    )
+    assert "Settled: it is significantly better than the other one" in said
+    assert verdict(summarise(inputs, ("srg", "aopc"), "text"), inputs, N).startswith("Use gae for this model: AOPC 0.5")
 
 
 def test_without_a_metric_of_faithfulness_no_method_is_recommended() -> None:

@@ -159,11 +159,11 @@ def test_a_model_of_the_other_task_is_refused(model: str, classifier: str, bench
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--perturbation", "mask"], "--perturbation: no metric here removes parts of the input"),
-        (["--order", "lerf"], "--order: no metric here removes parts"),
-        (["--grid", "tenths"], "--grid: no metric here removes parts"),
-        (["--level", "word"], "--level: no metric here removes parts"),
-        (["--perturbation", "mask", "--order", "morf"], "--perturbation, --order: no metric here removes parts"),
+        (["--perturbation", "mask"], "--perturbation: no metric here measures curves"),
+        (["--order", "lerf"], "--order: no metric here measures curves"),
+        (["--grid", "tenths"], "--grid: no metric here measures curves"),
+        (["--level", "word"], "--level: no metric here measures curves"),
+        (["--perturbation", "mask", "--order", "morf"], "--perturbation, --order: no metric here measures curves"),
         (["--metrics", "aopc", "--perturbation", "black"], "unknown perturbation 'black'; known: delete, mask, pad"),
         (["--metrics", "aopc", "--level", "pixel"], "level='pixel' is not allowed; it must be one of token, word"),
         (["--metrics", "aopc", "--k", "3"], "--k is for the metric precision"),

@@ -245,7 +245,9 @@ def test_tables_have_a_row_for_each_part_and_source() -> None:
     assert len(frame) == 3 * 6
     chosen = frame.loc[(frame.part == 2) & (frame.score != 0), ["said", "source", "score"]]
     assert chosen.values.tolist() == [[" Rome", "Lyon.", 2.0], [" Rome", "Tom", -1.0]]
-    assert kept.to_csv().startswith("result,row,id,label,value,n_cut,method,additivity,first,part,said,log_probability")
+    assert kept.to_csv().startswith(
+        "result,row,id,label,value,n_cut,method,additivity,predicted_share,first,part,said,log_probability"
+    )
     sentences = wt.Results(({"attn-lrp": with_documents("sentence")},))
     assert list(sentences.to_frame()["source"][:2]) == ["Ada likes Lyon.", "Tom likes Oslo."]
     assert len(sentences.to_frame("token")) == 3 * 6

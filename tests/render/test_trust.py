@@ -25,7 +25,7 @@ from whichtoken.render.review import review_page
 from whichtoken.render.rows import Look, cells, panels
 from whichtoken.render.terminal import print_each
 from whichtoken.render.trust import describe_trust
-from whichtoken.trust import Confidence, Removal
+from whichtoken.trust import Confidence, Interaction, Removal
 
 WORDS = ["a", "rare", "dull", "film"]
 
@@ -77,7 +77,70 @@ def test_where_words_interact_the_statement_says_so(additivity: float, amount: s
     assert "interact" not in changed(additivity=0.5)
     for few in ({"n_answers": 7}, {"n_unresolved": 1}):  # of four words
         assert ": the words interact, or there were too few trials" in changed(additivity=additivity, **few)
+        assert "too few trials" in changed(additivity=additivity, predicted=0.49, **few)
+        assert "too few trials" not in changed(additivity=additivity, predicted=0.5, **few)
     assert "ranks first" not in changed(n_units=1)
+
+
+def test_where_words_interact_none_is_said_to_rank_first() -> None:
+    assert "ranks first" not in changed(additivity=0.4999)
+    assert "ranks first" in changed(additivity=0.5)
+
+
+def test_the_statement_says_how_much_is_predicted_with_interactions() -> None:
+    assert changed(additivity=0.31, predicted=0.84, check=None) == (
+        "the scores predict only 31 % of the variation in the log-odds when words are removed (64 trials), 84 % with "
+        "interactions: the words interact, so no list of scores describes this decision well"
+    )
+    assert f"{PREDICTS}, 99 % with interactions; " in changed(predicted=0.99)
+    assert "(64 trials), 12 % with interactions" in changed(additivity=-0.5, predicted=0.12)
+    for no_more in (None, 0.5, 0.8704, -0.1):  # 87 % is what the scores alone predict
+        assert "with interactions" not in changed(predicted=no_more)
+    assert "with interactions" not in changed(additivity=-0.5, predicted=-0.25)
+
+
+DOUBLE = Interaction(
+    ((2,), (3,)), -13.7, -15.0, -12.0, (Removal((2,), 0.02), Removal((3,), 0.31), Removal((2, 3), 0.95))
+)
+OTHER = Interaction(((1,), (4,)), 1.2, 0.5, 2.0)
+TOGETHER = "“rare” and “dull” act together"
+MEASURED = "without “rare”, the probability is 2 %, without “dull” 31 %, without both 95 %"
+
+
+def test_the_strongest_interaction_is_shown_by_what_was_measured() -> None:
+    assert f"(64 trials); {TOGETHER}: {MEASURED}; “rare” ranks first" in changed(interactions=(DOUBLE,))
+    three = changed(interactions=(DOUBLE, OTHER, OTHER))
+    assert f"; {TOGETHER} (the strongest of 3 interactions): {MEASURED}; " in three
+    for unmeasured in ((), (OTHER,), (OTHER, DOUBLE)):  # the strongest comes first
+        assert changed(interactions=unmeasured) == STATEMENT
+
+
+def test_an_interaction_of_three_words_names_them_all() -> None:
+    measured = (Removal((1,), 0.5), Removal((1, 2), 0.25), Removal((4, 2, 1), 0.001))
+    assert (
+        "; “a”, “rare” and “film” act together: without “a”, the probability is 50 %, without “a” and “rare” 25 %, "
+        "without all 0.1 %; "
+    ) in changed(interactions=(Interaction(((1,), (2,), (4,)), 1.0, 0.5, 2.0, measured),))
+
+
+def test_interactions_have_the_words_of_values_patches_tokens_and_hostile_texts() -> None:
+    def found(record: Attribution, units: tuple[tuple[int, ...], ...]) -> str:
+        measured = tuple(Removal(gone, 0.25) for gone in (*units, (*units[0], *units[1])))
+        return describe_trust(sure(record, interactions=(Interaction(units, 1.0, 0.5, 2.0, measured),)))
+
+    assert "without “a”, the value is 0.25, without “rare” 0.25, without both 0.25" in found(
+        replace(SURE, probability=None, value=4.2), ((1,), (2,))
+    )
+    assert (
+        "patch 1,1 and patch 1,2 act together: without patch 1,1, the probability is 25 %, without patch 1,2"
+        in found(ONE, ((1,), (2,)))
+    )
+    long = attribution_of(["w" * 500, "a"], [1.0, 0.5])
+    assert f"; “{'w' * 39}…” and “a” act together: without “{'w' * 39}…”, the" in found(long, ((1,), (2,)))
+    split = replace(FINE, word_ids=(None, 0, 1, 1, 2, None), spans=(None, (0, 1), (2, 4), (4, 6), (7, 11), None))
+    assert "“a” and “rare” act together" in found(split, ((1,), (2, 3)))
+    assert "act together" not in found(SURE, ((0,), (2,)))  # [CLS] is not a word
+    assert describe_trust(replace(SURE, settings={"units": ["word"]})) == STATEMENT
 
 
 def test_outputs_that_do_not_vary_or_were_not_asked_for_predict_nothing() -> None:
@@ -131,9 +194,8 @@ def test_values_tokens_patches_and_windows_have_their_own_words() -> None:
     image = describe_trust(sure(ONE, n_unresolved=2, check=Removal((1,), 0.5), additivity=0.1))
     assert image == (
         "the scores predict only 10 % of the variation in the log-odds when patches are removed (64 trials): the "
-        "patches interact, or there were too few trials; patch 1,1 ranks first with 96 % certainty; "
-        "without patch 1,1, the probability falls from 88 % to 50 %; 2 of 6 patches were not resolved: their scores "
-        "mostly follow the prior"
+        "patches interact, or there were too few trials; without patch 1,1, the probability falls from 88 % to 50 %; "
+        "2 of 6 patches were not resolved: their scores mostly follow the prior"
     )
     windows = replace(SURE, n_windows=3, confidence=replace(SURE.confidence, first=None, check=None))  # type: ignore[type-var]
     assert describe_trust(windows) == f"in the worst of 3 windows, {PREDICTS.replace('trials', 'trials in all')}"

@@ -12,7 +12,7 @@ from whichtoken.bench.metrics import METRICS, OtherClasses, is_measurable
 from whichtoken.bench.selection import Effort
 from whichtoken.core.removal_steps import GRIDS, OF_METRICS, find_grid
 from whichtoken.errors import BadSetting, UnknownName, UnsupportedModel, UsageError
-from whichtoken.records import Order, Plan
+from whichtoken.records import Order, Plan, Reading
 from whichtoken.settings import check_settings, make_settings
 from whichtoken.targets import Part
 from whichtoken.tasks import Task
@@ -147,7 +147,8 @@ class Protocol:
         metrics = [METRICS[name] for name in self.metrics or ()]
         plain = any(metric.on_curves and metric.own_curve is None for metric in metrics)
         removals, own = self.perturbations or (), dict.fromkeys(m.own_curve for m in metrics if m.own_curve)
-        chosen = product(self.levels, self.grids, removals, self.orders) if plain else ()
+        orders = dict.fromkeys((*self.orders, *(order for metric in metrics for order in metric.orders)))
+        chosen = product(self.levels, self.grids, removals, orders) if plain else ()
         return [Plan(how, order, grid, level) for level, grid, how, order in chosen] + [  # type: ignore[arg-type]
             Plan(how, order, grid, level)  # the metric's own steps and order, not self.grids
             for level, how, (grid, order) in product(self.levels, removals, own)
@@ -163,6 +164,10 @@ class Protocol:
     def ablates(self) -> bool:
         """Whether a metric needs random ablations."""
         return any(METRICS[name].ablates for name in self.metrics or ())
+
+    def removes_each(self, reading: Reading) -> bool:
+        """Return whether a metric of this reading needs the effect of each unit."""
+        return any(METRICS[name].removes_each and is_measurable(name, reading) for name in self.metrics or ())
 
     def asks_for_text(self, task: Task) -> bool:
         """Whether the model writes what is explained, so that `generate` has an effect."""

@@ -13,7 +13,15 @@ from whichtoken.bench.selection import is_slow
 from whichtoken.core.registry import method
 from whichtoken.core.trace import Method
 from whichtoken.errors import BadInput
-from whichtoken.evaluate import OpenInput, ablate, aopc_bounds, degrade_input, open_input, units_of
+from whichtoken.evaluate import (
+    OpenInput,
+    ablate,
+    aopc_bounds,
+    degrade_input,
+    measure_effects,
+    open_input,
+    units_of,
+)
 from whichtoken.metrics.ablations import Ablations
 from whichtoken.metrics.ranks import agreement
 from whichtoken.models import LogitCache, bound_freed_memory
@@ -204,16 +212,17 @@ def _predictions(
 def _measure_item(bench: Bench, item: Item, explained: _Explained, cache: LogitCache) -> InputResult:
     protocol, results, task = bench.protocol, explained.own, bench.task
     first, plans = next(iter(results.values())), protocol.plans()
-    removes = bool(plans) or protocol.ablates
+    removes = bool(plans) or protocol.ablates or protocol.removes_each(task.reading())
     opened = open_input(task, list(results.values()), cache, item.input) if removes else None
     curves = degrade_input(opened, list(results.values()), plans) if opened is not None and plans else []
     ablations = {} if opened is None else _ablations(opened, protocol)
+    effects = {} if opened is None else _effects(opened, protocol)
     methods = {
         name: MethodResult(
             tuned_on_deletion=attribution.tuned_on_deletion,
             seconds=attribution.seconds if name in bench.methods else None,
             evaluations=attribution.evaluations if name in bench.methods else None,
-            values=_values(bench, item, explained, name, ablations),
+            values=_values(bench, item, explained, name, ablations, effects),
             curves=tuple(of_plan[place].outputs for of_plan in curves),
         )
         for place, (name, attribution) in enumerate(results.items())
@@ -245,8 +254,21 @@ def _ablations(opened: OpenInput, protocol: Protocol) -> dict[str, Ablations]:
     return {level: ablate(opened, how, level, protocol.ablations, protocol.seed) for level in protocol.levels}
 
 
+def _effects(opened: OpenInput, protocol: Protocol) -> dict[str, list[float]]:
+    """Return the effect of each word, or of each of the task's first units if it has no words; for every method."""
+    if not protocol.removes_each(opened.task.reading()):
+        return {}
+    level = "word" if "word" in opened.task.levels else opened.task.levels[0]
+    return {level: measure_effects(opened, level)}
+
+
 def _values(
-    bench: Bench, item: Item, explained: _Explained, name: str, ablations: Mapping[str, Ablations]
+    bench: Bench,
+    item: Item,
+    explained: _Explained,
+    name: str,
+    ablations: Mapping[str, Ablations],
+    effects: Mapping[str, Sequence[float]],
 ) -> dict[str, float]:
     scored = ScoredInput(
         own=explained.own[name],
@@ -257,6 +279,7 @@ def _values(
         k=bench.protocol.k,
         ablations=ablations,
         units_at=lambda attribution, level: [unit.score for unit in units_of(bench.task, attribution, level)],
+        effects=effects,
     )
     values: dict[str, float] = {}
     for metric in bench.protocol.metrics or ():

@@ -4,7 +4,7 @@ More can be registered; metrics that only papers use are in `reproduce`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, Protocol, TypeAlias
 
@@ -41,6 +41,7 @@ class ScoredInput:
     k: int  # how many of the top tokens count
     ablations: Mapping[str, Ablations] = field(default_factory=dict)  # by level, if a metric needs them
     units_at: Callable[[Attribution, str], Sequence[float]] | None = None  # as `units`, at a level
+    effects: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by level, if a metric needs them
 
 
 class BenchMetric(Protocol):
@@ -51,7 +52,9 @@ class BenchMetric(Protocol):
     needs_truth: bool = False
     needs_probability: bool = False  # cannot be measured on predicted values
     own_curve: tuple[str, Order] | None = None  # grid and order of its curve, if it needs a certain one
+    orders: tuple[Order, ...] = ()  # of the curves that it needs, whatever the protocol's orders are
     ablates: bool = False  # needs random ablations
+    removes_each: bool = False  # needs the effect of each unit: the drop of the log-odds if it alone is removed
 
     def values_of(self, name: str, scored: ScoredInput) -> Mapping[str, float]:
         """Return what is stored of an input and a method, by the name of the metric or of its variants."""
@@ -94,7 +97,8 @@ class CurveMetric(BenchMetric):
             if any(values.values()):
                 level, by = name_level(plan, inputs)
                 title = f"{self._title(plan)}{by}"
-                column = Column(f"{name} {plan}{level}", title, about, self.better[plan.order], metric=name, plan=plan)
+                curves = f"{name} {self._name(plan)}{level}"
+                column = Column(curves, title, about, self.better[plan.order], metric=name, plan=plan)
                 yield column, cells_of(column, values)
 
     def values(self, inputs: Sequence[InputResult], plan: Plan) -> Values:
@@ -102,6 +106,9 @@ class CurveMetric(BenchMetric):
 
     def _value(self, record: InputResult, method: str, plan: Plan) -> float | None:
         return self.measure(record.curve(method, plan))
+
+    def _name(self, plan: Plan) -> str:
+        return str(plan)
 
     def _title(self, plan: Plan) -> str:
         if self.own_curve is not None:
@@ -116,6 +123,29 @@ class NormalisedAopc(CurveMetric):
     def _value(self, record: InputResult, method: str, plan: Plan) -> float | None:
         bounds = bounds_of(record, plan)
         return None if bounds is None else normalise(aopc(record.curve(method, plan)), *bounds)
+
+
+@dataclass(frozen=True)
+class SymmetricRelevanceGain(CurveMetric):
+    """AOPC if the highest scores are removed first, minus AOPC if the lowest are.
+
+    This is SRG of Blücher, Vielhaben and Strodthoff, TMLR 2024. A column belongs to two plans and is marked by the
+    MoRF one.
+    """
+
+    orders: tuple[Order, ...] = ("morf", "lerf")
+
+    def _value(self, record: InputResult, method: str, plan: Plan) -> float | None:
+        opposite = replace(plan, order="lerf")
+        if plan.order != "morf" or opposite not in plans_of([record]):
+            return None
+        return aopc(record.curve(method, plan)) - aopc(record.curve(method, opposite))
+
+    def _name(self, plan: Plan) -> str:
+        return f"{plan.perturbation} {plan.grid}"
+
+    def _title(self, plan: Plan) -> str:
+        return f"{self.title}, {plan.perturbation}{_grid_words(plan)}"
 
 
 @dataclass(frozen=True)
@@ -220,6 +250,9 @@ METRICS: dict[str, BenchMetric] = {
         UP,
         aopc,
     ),
+    "srg": SymmetricRelevanceGain(
+        "SRG", "symmetric relevance gain: AOPC of MoRF minus AOPC of LeRF", {"morf": "higher"}, aopc
+    ),
     "comprehensiveness": CurveMetric(
         "comprehensiveness",
         "mean drop without the highest 1, 5, 10, 20, 50 % of the tokens",
@@ -261,8 +294,11 @@ def name_level(plan: Plan, inputs: Sequence[InputResult]) -> tuple[str, str]:
 
 
 def plan_words(plan: Plan) -> str:
-    grid = "" if plan.grid == "tenths" else f", {plan.grid}"
-    return f"{plan.perturbation}, {ORDER_WORDS[plan.order]}{grid}"
+    return f"{plan.perturbation}, {ORDER_WORDS[plan.order]}{_grid_words(plan)}"
+
+
+def _grid_words(plan: Plan) -> str:
+    return "" if plan.grid == "tenths" else f", {plan.grid}"
 
 
 def bounds_of(record: InputResult, plan: Plan) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Metrics of removing the few highest units, or random ones, and of how well scores add up. No torch.
+"""Metrics of removing the few highest units, random ones, or each alone, and of how well scores add up. No torch.
 
 They suit prompts, whose sources one would remove one by one, and work for every task.
 """
@@ -21,6 +21,7 @@ from whichtoken.bench.metrics import (
     plans_of,
     register_metric,
     searched_bounds,
+    share_cell,
 )
 from whichtoken.bench.results import InputResult, by_method
 from whichtoken.bench.stats import cells_of, interval, with_p_values
@@ -31,6 +32,7 @@ from whichtoken.records import Curve, Order, Plan
 from whichtoken.tables import Column, Estimate
 
 RANDOM = "random"  # the method whose order stands for any order
+STRONG = 2.0  # change of the log-odds: the odds change by a factor of 7.4
 
 
 def top_drop(curve: Curve, k: int) -> float | None:
@@ -103,6 +105,50 @@ class LinearDatamodelling(BenchMetric):
 
 
 @dataclass(frozen=True)
+class Signs(BenchMetric):
+    """The share of the strong units whose score has the right sign, over the strong units of all inputs.
+
+    A unit is strong if its removal alone changes the log-odds by more than STRONG. Leave-one-out has 1 by definition,
+    so the metric flatters every method that evaluates removals, and no verdict is based on it.
+    """
+
+    needs_probability: bool = True
+    removes_each: bool = True
+
+    def values_of(self, name: str, scored: ScoredInput) -> Mapping[str, float]:
+        assert scored.units_at is not None, "a metric that removes each unit is given the units of every level"
+        strong = [
+            (score, effect)
+            for level, effects in scored.effects.items()
+            for score, effect in zip(scored.units_at(scored.own, level), effects, strict=True)
+            if abs(effect) > STRONG
+        ]
+        right = sum(np.sign(score) == np.sign(effect) for score, effect in strong)  # a score of 0 is wrong
+        return {f"{name} right": float(right), f"{name} strong": float(len(strong))} if strong else {}
+
+    def columns(self, name: str, inputs: Sequence[InputResult], k: int) -> Columns:
+        counts, totals = (
+            {method: of for method, of in by_method(inputs, partial(_stored, f"{name} {what}")).items() if of}
+            for what in ("right", "strong")
+        )
+        if not totals:
+            return
+        n_strong = max(int(sum(of.values())) for of in totals.values())
+        title = f"right signs of {n_strong:,} strong unit{'s' * (n_strong != 1)}"
+        about = (
+            "share of the strong units of all inputs whose score has the right sign (0 has none); a word, in images a "
+            f"patch, is strong if removing it alone changes the log-odds by more than {STRONG:g}"
+        )
+        column = Column(name, title, about, "higher", flattered=True, metric=name)
+        cells = {
+            method: share_cell([int(n) for n in of.values()], [int(n) for n in totals[method].values()])
+            for method, of in counts.items()
+        }
+        # All methods share the denominators, so a test of the counts is a test of the shares.
+        yield column, with_p_values(column, counts, cells)
+
+
+@dataclass(frozen=True)
 class Additivity(BenchMetric):
     """The share of the variance of the answers that a sum of effects explains, as `posterior` reports it."""
 
@@ -162,6 +208,7 @@ def ratio_cell(gains: Sequence[float], ways: Sequence[float]) -> Estimate:
 for _name, _metric in {
     "top-drop": TopDrop(),
     "lds": LinearDatamodelling(),
+    "signs": Signs(),
     "additivity": Additivity(),
     "above-random": AboveRandom(
         "AOPC above random",

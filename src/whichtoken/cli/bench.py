@@ -363,7 +363,7 @@ def _check_effect(call: BenchCall, protocol: "Protocol", gates: Sequence[Gate], 
     idle = [option for name, option in CURVE_OPTIONS.items() if name in call.changes and not protocol.plans()]
     if idle:
         listed = ", ".join(idle)
-        raise UsageError(f"{listed}: no metric here removes parts of the input; leave it out, or add --metrics aopc")
+        raise UsageError(f"{listed}: no metric here measures curves; leave it out, or add --metrics aopc")
     measured = [name for name in protocol.metrics or () if is_measurable(name, task.reading())]
     for gate in gates:
         gate.check(gate_names(measured, protocol.k))

@@ -142,6 +142,13 @@ WIDER: Mapping[str, Wider] = {
             "0 to 1",
         ),
         Wider(
+            "srg",
+            "Blücher et al., TMLR 2024",
+            "symmetric relevance gain: AOPC of MoRF minus AOPC of LeRF",
+            "higher",
+            "-1 to 1; of values, any",
+        ),
+        Wider(
             "kendall",
             "Qiang et al., NeurIPS 2022",
             "mean tau between the explanations of a class and of each remaining one (of many, the most probable)",
@@ -169,6 +176,13 @@ WIDER: Mapping[str, Wider] = {
             "Spearman correlation, over random removals, of the summed scores of what is kept with the output",
             "higher",
             "-1 to 1",
+        ),
+        Wider(
+            "signs",
+            "ours",
+            "strong words (removed alone, they change the log-odds by more than 2) whose score has the right sign",
+            "higher",
+            "0 to 1",
         ),
         Wider(
             "above-random",

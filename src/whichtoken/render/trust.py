@@ -1,21 +1,18 @@
 """How far scores can be trusted, in words: the one-line statement about a record, and intervals of scores. No torch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from whichtoken.named_units import named_units, names_of, unit_noun
 from whichtoken.records import Attribution
-from whichtoken.render.answers import sources_of
 from whichtoken.render.numbers import format_remaining, format_share
-from whichtoken.targets import SourceLevel
 from whichtoken.trust import Confidence
-from whichtoken.words import sentence_groups, word_groups
 
 LOW_ADDITIVITY = 0.5  # below, no list of scores describes the model well
 ENOUGH = 2  # trials per word, to say that words interact
 MOST_CERTAIN = 0.999  # shown as over 99 %: no statistical model is ever sure
 MOST_NAMED = 4  # words in a statement
 LONGEST_NAME = 40  # characters of a word there
-_UNITS: Mapping[str, SourceLevel] = {name: name for name in ("token", "word", "sentence", "document")}
 
 
 @dataclass(frozen=True)
@@ -57,17 +54,19 @@ def describe_trust(record: Attribution) -> str:
     """
     if record.confidence is None:
         return ""
-    clauses = [clause(record, record.confidence) for clause in (_additivity, _first, _check, _unresolved)]
+    clauses = [
+        clause(record, record.confidence) for clause in (_additivity, _interactions, _first, _check, _unresolved)
+    ]
     return "; ".join(filter(None, clauses))
 
 
 def _additivity(record: Attribution, trust: Confidence) -> str:
     """Say how well the scores predict the model; several windows are as additive as the least additive one."""
     if not trust.n_answers:
-        return f"these scores were not tested by removing {_units(record)}"
+        return f"these scores were not tested by removing {unit_noun(record)}"
     several = record.n_windows > 1
     trials = f"({trust.n_answers} trial{'s' * (trust.n_answers != 1)}{' in all' * several})"
-    units, share = _units(record), trust.additivity
+    units, share, predicted = unit_noun(record), trust.additivity, trust.predicted
     if share is None:
         return f"too few different outputs to test the scores by removing {units} {trials}"
     low = share < LOW_ADDITIVITY
@@ -75,29 +74,53 @@ def _additivity(record: Attribution, trust: Confidence) -> str:
     where = f"in the worst of {record.n_windows} windows, " * several
     scale = _name_output(record, "the predicted value") if record.reading == "value" else "the log-odds"
     found = f"{where}the scores predict {amount} of the variation in {scale} when {units} are removed {trials}"
+    if predicted is not None and round(100 * predicted) > round(100 * max(share, 0)):
+        found += f", {format_share(predicted)} with interactions"
     if not low:
         return found
-    if trust.n_unresolved or trust.n_answers < ENOUGH * trust.n_units:
+    few = trust.n_unresolved or trust.n_answers < ENOUGH * trust.n_units
+    if few and (predicted is None or predicted < LOW_ADDITIVITY):
         return f"{found}: the {units} interact, or there were too few trials"
     return f"{found}: the {units} interact, so no list of scores describes this decision well"
 
 
+def _interactions(record: Attribution, trust: Confidence) -> str:
+    """Say what was measured about the strongest interaction: without each of its units, and without all of them."""
+    if not trust.interactions or not trust.interactions[0].measured:
+        return ""
+    strongest, parts, noun = trust.interactions[0], named_units(record), unit_noun(record)
+    units = [(_list([_mark(record, name) for name in names_of(parts, unit)], noun), unit) for unit in strongest.units]
+    count, output = len(trust.interactions), _name_output(record, f"the {record.reading}")
+    several = f" (the strongest of {count} interactions)" if count > 1 else ""
+    measured = list[str]()
+    for removal in strongest.measured:
+        gone = [name for name, unit in units if set(unit) & set(removal.tokens)]
+        all_of_them = "both" if len(units) == 2 else "all"
+        left = format_remaining(record, removal.output)
+        named = all_of_them if len(gone) == len(units) else _list(gone, noun)
+        measured.append(f"without {named} {left}" if measured else f"without {named}, {output} is {left}")
+    names = [name for name, _ in units]
+    return f"{_list(names, noun)} act together{several}: {', '.join(measured)}" if all(names) else ""
+
+
 def _first(record: Attribution, trust: Confidence) -> str:
-    best = max(_parts(record), key=lambda part: part.score, default=None)
+    if trust.additivity is not None and trust.additivity < LOW_ADDITIVITY:
+        return ""  # the scores that are ranked describe the model badly
+    best = max(named_units(record), key=lambda part: part.score, default=None)
     if trust.first is None or best is None or best.score <= 0 or trust.n_units == 1:
         return ""
     doubt = ", but with only" if trust.first < 0.5 else " with"
-    return f"{best.name} ranks first{doubt} {format_share(min(trust.first, MOST_CERTAIN))} certainty"
+    return f"{_mark(record, best.name)} ranks first{doubt} {format_share(min(trust.first, MOST_CERTAIN))} certainty"
 
 
 def _check(record: Attribution, trust: Confidence) -> str:
     if trust.check is None or not (gone := set(trust.check.tokens)):
         return ""
-    parts = sorted((part for part in _parts(record) if gone & set(part.tokens)), key=lambda part: -part.score)
+    parts = sorted((part for part in named_units(record) if gone & set(part.tokens)), key=lambda part: -part.score)
     before, after = (format_remaining(record, output) for output in (record.output, trust.check.output))
     change = "falls" if trust.check.output < record.output else "rises"
     result = f"stays at {after}" if before == after else f"{change} from {before} to {after}"
-    named = _list([part.name for part in parts], _units(record))
+    named = _list([_mark(record, part.name) for part in parts], unit_noun(record))
     return f"without {named}, {_name_output(record, f'the {record.reading}')} {result}" if named else ""
 
 
@@ -114,54 +137,16 @@ def _unresolved(record: Attribution, trust: Confidence) -> str:
     prior = record.settings.get("prior")
     named = f" ({prior})" if isinstance(prior, str) and prior else ""
     follow = "are close to 0" if prior == "none" else f"mostly follow the prior{named}"
-    count = f"{trust.n_unresolved} of {trust.n_units} {_units(record)}"
+    count = f"{trust.n_unresolved} of {trust.n_units} {unit_noun(record)}"
     counted = " (counted in each window)" * (record.n_windows > 1)
     return f"{count}{counted} were not resolved: their scores {follow}"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A word, token or patch that was removed as a whole."""
-
-    name: str
-    score: float
-    tokens: tuple[int, ...]
-
-
-def _units(record: Attribution) -> str:
+def _mark(record: Attribution, name: str) -> str:
+    """Return the name of a unit as statements have it: in quotation marks, unless it is that of a patch."""
     if record.picture is not None:
-        return "patches"
-    return {"token": "tokens", "sentence": "sentences", "document": "documents"}.get(
-        record.settings.get("units", "word"), "words"
-    )
-
-
-def _parts(record: Attribution) -> list[_Part]:
-    if record.generated is not None:
-        sources = sources_of(record, _UNITS.get(record.settings.get("units", "word"), "word"))
-        return [_Part(_quote(s.label), sum(record.scores[i] for i in s.tokens), s.tokens) for s in sources]
-    if record.picture is not None:
-        first = len(record.tokens) - record.picture.rows * record.picture.columns
-        return [_Part(record.tokens[i], record.scores[i], (i,)) for i in range(first, len(record.tokens))]
-    if _units(record) == "tokens":
-        content = [i for i, sequence in enumerate(record.sequences) if sequence is not None]
-        return [_Part(_quote(record.tokens[i]), record.scores[i], (i,)) for i in content]
-    if _units(record) == "sentences":
-        groups = sentence_groups(record.texts, record.spans, record.sequences)
-        return [_Part(_quote(_slice(record, g)), sum(record.scores[i] for i in g), g) for g in groups]
-    groups = word_groups(record.texts, record.spans, record.sequences, record.word_ids)
-    pairs = zip(record.words(), groups, strict=True)
-    return [_Part(_quote(word.text), word.score, tokens) for word, tokens in pairs]
-
-
-def _slice(record: Attribution, tokens: Sequence[int]) -> str:
-    """Return the text from the first of these tokens to the last."""
-    spans = [span for i in tokens if (span := record.spans[i]) is not None]
-    return record.texts[record.sequences[tokens[0]] or 0][spans[0][0] : spans[-1][1]]
-
-
-def _quote(text: str) -> str:
-    return f"“{text if len(text) <= LONGEST_NAME else f'{text[: LONGEST_NAME - 1]}…'}”"
+        return name
+    return f"“{name if len(name) <= LONGEST_NAME else f'{name[: LONGEST_NAME - 1]}…'}”"
 
 
 def _list(names: Sequence[str], units: str) -> str:
