@@ -28,6 +28,9 @@ class SilentProbe:
     def log_odds(self, kept: Any, how: Any) -> Any:
         raise AssertionError("log_odds")
 
+    def spell(self, row: Any, tokens: Any) -> Any:
+        raise AssertionError("spell")
+
     def heads(self, given: Any) -> Any:
         raise AssertionError("heads")
 

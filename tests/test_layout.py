@@ -229,7 +229,7 @@ def test_file_class_and_registry_names_agree() -> None:
         method = find(name)
         assert method.__module__ == f"whichtoken.methods.{name.replace('-', '_')}"
         assert method.__name__.lower() == name.replace("-", "")
-    files = {path.stem for path in (PACKAGE / "methods").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (PACKAGE / "methods").iterdir()} - {"__init__", "__pycache__"}
     assert files == {name.replace("-", "_") for name in method_names()}
 
 

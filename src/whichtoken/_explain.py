@@ -212,7 +212,8 @@ def plan(
             raise reason.error(f"{method.label} cannot explain {task.unit}s: {reason.why}; {fix}")
     checked_target = task.target(target)
     task.check_long(long)
-    return Job(task, resolved, plan_passes(resolved.values()), (checked_target,), long, layers)
+    adapted = {key: task.adapt(method) for key, method in resolved.items()}
+    return Job(task, adapted, plan_passes(adapted.values()), (checked_target,), long, layers)
 
 
 def plan_targets(task: Task, target: AnyTarget, targets: Targets) -> tuple[Any, ...]:

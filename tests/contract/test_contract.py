@@ -36,12 +36,12 @@ from whichtoken.targets import AnswerRequest
 from whichtoken.tasks import task_for
 
 # Fewer steps, masks and references than the defaults: how many there are changes no promise that is tested here.
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "integrated-gradients": {"steps": 4},
     "tis": {"n_masks": 12},
     "contrast-cat": {"n": 3},
     "refined-noise": {"n": 3},
-    "posterior": {"budget": 8, "per_round": 4},
+    "posterior": {"budget": 8, "per_round": 4, "prior": "attcat+alti"},
     "lime": {"budget": 12},
     "kernel-shap": {"budget": 12},
     "context-cite": {"ablations": 12},

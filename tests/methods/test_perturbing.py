@@ -67,7 +67,7 @@ class GlassBox:
     def refuse(self, *_: object) -> NoReturn:
         raise AssertionError("these methods ask for outputs only")
 
-    keep = distinct = keep_in_place = heads = references = blank = trace = differentiate = refuse
+    keep = distinct = keep_in_place = heads = references = blank = trace = differentiate = spell = refuse
 
 
 def run(name: str, box: GlassBox, **settings: Any) -> Scores:

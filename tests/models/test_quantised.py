@@ -20,6 +20,7 @@ WITHOUT_GRADIENTS = [
     "kernel-shap",
     "leave-one-out",
     "lime",
+    "posterior",
     "random",
     "raw-attention",
     "rollout",
@@ -72,7 +73,7 @@ def test_one_quantised_part_is_enough(part: str) -> None:
     parent = model.get_submodule(holder)
     parent.register_module(name, dynamic(nn.Sequential(parent.get_submodule(name)))[0])
     with pytest.raises(UnsupportedModel, match=REFUSED):
-        wt.explain(wt.Subject(model, wordpiece()), TEXTS)
+        wt.explain(wt.Subject(model, wordpiece()), TEXTS, "attcat")
 
 
 def test_quantised_models_for_questions_and_images() -> None:
@@ -83,7 +84,7 @@ def test_quantised_models_for_questions_and_images() -> None:
     assert wt.explain(seeing, images=list(images(1).float()), methods=["rollout"])
     for subject, inputs in (answering, {"inputs": pair}), (seeing, {"images": list(images(1).float())}):
         with pytest.raises(UnsupportedModel, match=REFUSED):
-            wt.explain(subject, **inputs)
+            wt.explain(subject, **inputs, methods="attcat")
 
 
 def test_the_fingerprint_of_a_quantised_model_follows_its_weights(subject: wt.Subject) -> None:
@@ -183,7 +184,7 @@ def test_an_operation_without_a_derivative_is_noticed_when_it_runs() -> None:
     model = model_of("bert")
     model.bert.encoder.layer[1].output.dense.__class__ = Doubling
     with pytest.raises(UnsupportedModel, match=r"an operation without a derivative"):
-        wt.explain(wt.Subject(model, wordpiece()), TEXTS)
+        wt.explain(wt.Subject(model, wordpiece()), TEXTS, "attcat")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

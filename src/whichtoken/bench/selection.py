@@ -21,9 +21,12 @@ def default_methods(task: Task, curves: bool = True, effort: Effort = "recommend
 
 
 def is_expensive(built: Method) -> bool:
-    """Whether a method needs dozens of passes (integrated gradients) or hundreds of removals (TIS)."""
+    """Whether a method needs dozens of passes (integrated gradients) or hundreds of removals (TIS).
+
+    A method that asks for answers has a budget, in which its passes count.
+    """
     asks = built.needs.asks
-    return Ask.REMOVALS in asks or (Ask.PASSES in asks and Ask.HEADS not in asks)
+    return Ask.REMOVALS in asks or (Ask.PASSES in asks and not asks & {Ask.HEADS, Ask.ANSWERS})
 
 
 def is_slow(built: Method) -> bool:

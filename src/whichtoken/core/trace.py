@@ -1,7 +1,7 @@
 """What a method can read of a model: named tensors of one pass, and a probe for further evaluations."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -183,6 +183,10 @@ class Probe(Protocol):
         """Return the same as log-odds, in float64: a scale on which the effects of parts roughly add up."""
         ...
 
+    def spell(self, row: int, tokens: Sequence[int]) -> str | None:
+        """Return the text of some tokens of an input; None for patches of an image."""
+        ...
+
     def heads(self, given: HeadMask | None) -> HeadMask:
         """Return a head mask that fits the model: the one given, or (None) the subject's own."""
         ...
@@ -246,9 +250,18 @@ class Method(Protocol):
         return bool(self.needs.asks & {Ask.DELETIONS, Ask.ANSWERS})
 
     @property
+    def n_gradients(self) -> int:
+        """Return how many passes with a gradient it needs."""
+        return len({rules for rules, _ in self.needs.relevance}) + bool(self.needs.grads)
+
+    @property
     def removals(self) -> tuple[str | None, ...]:
         """Return the names of the removals that it asks by; None is the task's own."""
         return (self.settings.get("perturbation"),)
+
+    def adapt(self, can_run: "Callable[[Method], bool]") -> "Method":
+        """Return the method for a model, of which `can_run` says whether it can run others that this one uses."""
+        return self
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores: ...
 

@@ -33,6 +33,10 @@ class IntegratedGradients(Method):
     def needs(self) -> Needs:
         return needs("embeddings", asks="passes")
 
+    @property
+    def n_gradients(self) -> int:
+        return self.steps + 1  # one at the baseline
+
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
         embeddings = trace.value(Site.EMBEDDINGS)[0]
         blank = torch.zeros_like(embeddings) if self.baseline == "zero" else probe.blank(self.baseline)

@@ -88,6 +88,12 @@ class ModelProbe:
             units[row, :length][free] = torch.unique(parts[free], return_inverse=True)[1]
         return units
 
+    def spell(self, row: int, tokens: Sequence[int]) -> str | None:
+        if self.batch.pixels is not None:
+            return None
+        text: str = self.subject.tokenizer.decode(self.batch.ids[row, list(tokens)].tolist())
+        return text
+
     def outputs(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> Float[Tensor, "batch n"]:
         return self._own_cache.probability(*self._without(kept, how)).view(kept.shape[:2])
 

@@ -55,7 +55,8 @@ def describe_trust(record: Attribution) -> str:
     if record.confidence is None:
         return ""
     clauses = [
-        clause(record, record.confidence) for clause in (_additivity, _interactions, _first, _check, _unresolved)
+        clause(record, record.confidence)
+        for clause in (_additivity, _interactions, _first, _check, _unguided, _unresolved)
     ]
     return "; ".join(filter(None, clauses))
 
@@ -140,6 +141,10 @@ def _unresolved(record: Attribution, trust: Confidence) -> str:
     count = f"{trust.n_unresolved} of {trust.n_units} {unit_noun(record)}"
     counted = " (counted in each window)" * (record.n_windows > 1)
     return f"{count}{counted} were not resolved: their scores {follow}"
+
+
+def _unguided(record: Attribution, trust: Confidence) -> str:
+    return "no prior map guided the trials" if trust.n_answers and record.settings.get("prior") == "none" else ""
 
 
 def _mark(record: Attribution, name: str) -> str:

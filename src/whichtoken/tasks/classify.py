@@ -57,6 +57,7 @@ class Classification(Task):
         return [Class(label) for label in range(len(self.subject.labels))]
 
     def can_run(self, method: Method) -> Reason | None:
+        method = self.adapt(method)
         if self.reading() == "value" and Ask.REFERENCES in method.needs.asks:
             return Reason(f"its {NO_CLASSES}")
         return super().can_run(method)

@@ -97,6 +97,7 @@ class TextGeneration(Task):
         return chosen if self.can_run(make_method(chosen)) is None else "gae"
 
     def can_run(self, method: Method) -> Reason | None:
+        method = self.adapt(method)
         return _refuse(method) or super().can_run(method)
 
     def check_long(self, long: str | None) -> None:

@@ -97,6 +97,7 @@ class ImageClassification(Task):
         return class_gold_name(self.subject, label)
 
     def can_run(self, method: Method) -> Reason | None:
+        method = self.adapt(method)
         reasons = [Reason(why) for ask, why in TEXTS_ONLY.items() if ask in method.needs.asks]
         baseline = method.settings.get("baseline")
         if baseline in ("pad", "mask"):

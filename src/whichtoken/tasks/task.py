@@ -139,8 +139,7 @@ class Task(Protocol):
     purpose: ClassVar[str]  # what the model does, for messages: "classifies texts"
     keywords: ClassVar[tuple[str, ...]] = ("texts",)  # kinds of input that it reads: texts, question, images
     input_hint: ClassVar[str] = "texts, or pairs of texts"  # how to pass inputs, for messages
-    # Used if no method is named: the most faithful ones in docs/results.md, without LRP because of its patents.
-    default_method: ClassVar[str] = "posterior"
+    default_method: ClassVar[str] = "posterior"  # if none is named: the most faithful, without LRP for its patents
     quick_method: ClassVar[str] = "att-x-att-grads"  # of one pass, for many inputs
     at_once: ClassVar[int] = 512  # inputs that are encoded and sorted by length together
     levels: ClassVar[tuple[str, ...]] = ("token",)  # at which parts can be removed
@@ -266,8 +265,13 @@ class Task(Protocol):
 
     def can_run(self, method: Method) -> Reason | None:
         """Return why this model cannot run a method; None if it can."""
+        method = self.adapt(method)
         reason = missing_gradient(self.subject, method) or missing_map(self.subject, method)
         return reason or missing_removal(self, method) or missing_library(self.subject, method)
+
+    def adapt(self, method: Method) -> Method:
+        """Return a method without what this model cannot run, if it leaves the choice to the model."""
+        return method.adapt(lambda other: self.can_run(other) is None)
 
     def removal(self, how: str | Perturbation | None) -> Perturbation:
         """Return a removal by name (None: the default). UnsupportedModel if it does not suit this model."""

@@ -98,6 +98,7 @@ class TokenClassification(Task):
         return replace(target, token=_check_token(token))
 
     def can_run(self, method: Method) -> Reason | None:
+        method = self.adapt(method)
         if Ask.REFERENCES in method.needs.asks:
             return Reason(f"its {NO_REFERENCE}")
         return super().can_run(method)
