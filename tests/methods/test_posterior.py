@@ -20,6 +20,7 @@ from torch import Tensor
 import whichtoken as wt
 from whichtoken.core.trace import Scores, Trace
 from whichtoken.errors import BadSetting
+from whichtoken.methods.integrated_gradients import IntegratedGradients
 from whichtoken.methods.posterior import Posterior, process
 from whichtoken.methods.posterior.certainty import share_among_tokens, student_quantile
 from whichtoken.methods.posterior.process import (
@@ -470,3 +471,90 @@ def test_words_are_removed_in_the_order_of_their_effect_per_token() -> None:
     alone = [removed for removed in drawn if removed.sum() == 1]
     assert alone
     assert all(removed[1] for removed in alone)
+
+
+# Words that act together.
+
+
+def negated(removed: NDArray[np.bool_]) -> float:
+    """Like "not bad": without either of the first two words the label flips, without both it does not."""
+    first, second = bool(removed[0]), bool(removed[1])
+    return {(False, False): 3.0, (True, False): -4.0, (False, True): -1.0, (True, True): 3.0}[first, second] - float(
+        removed[2]
+    )
+
+
+def test_words_that_act_together_are_found_and_measured() -> None:
+    found = explain(GlassBox(trace_of(WORDS), negated))
+    (confidence,) = found.confidence
+    assert confidence is not None
+    (interaction,) = confidence.interactions
+    assert interaction.units == ((1,), (2,))
+    assert interaction.effect == pytest.approx(-11, abs=0.1)  # 0 together, 7 and 4 alone
+    assert interaction.low <= interaction.effect <= interaction.high < 0
+    assert [one.tokens for one in interaction.measured] == [(1,), (2,), (1, 2)]
+    outputs = [one.output for one in interaction.measured]
+    assert outputs == pytest.approx([1 / (1 + np.exp(-x)) for x in (-4, -1, 3)])
+    assert confidence.additivity is not None
+    assert confidence.predicted is not None
+    assert confidence.additivity < 0.5 < 0.95 < confidence.predicted
+    # The mean over the removals of the other, of which 35 % are removed: 7 - 0.35 * 11 and 4 - 0.35 * 11.
+    assert found.tokens[0, 1:4].tolist() == pytest.approx([3.15, 0.15, 1.0], abs=0.1)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_words_that_add_up_do_not_act_together(noise: float) -> None:
+    (confidence,) = explain(glass_box(noise=noise)).confidence
+    assert confidence is not None
+    assert confidence.interactions == ()
+
+
+def test_only_the_interactions_that_help_to_predict_are_kept() -> None:
+    """The second one is as certain, but a hundredth as strong."""
+    (confidence,) = explain(
+        GlassBox(trace_of(WORDS), lambda gone: negated(gone) + 0.1 * float(gone[4] and gone[5]))
+    ).confidence
+    assert confidence is not None
+    assert [interaction.units for interaction in confidence.interactions] == [((1,), (2,))]
+
+
+def test_the_check_leaves_out_punctuation_and_words_that_are_uncertain() -> None:
+    worth, ids = [5.0, 3.0, 0.1, 0.1, 0.1, -2.0, 0.1, 4.0], [98, 12, 13, 14, 15, 16, 17, 18]
+    found = explain(glass_box(worth, ids, noise=1.0))
+    (confidence,) = found.confidence
+    assert confidence is not None
+    assert confidence.check is not None
+    positive = [place for place in range(1, 9) if found.tokens[0, place] > 0]
+    certain = [place for place in positive if confidence.low[place] > 0]
+    assert len(certain) < len(positive)
+    assert confidence.check.tokens == tuple(place for place in certain if place != 1) == (2, 8)
+
+
+def test_passes_with_a_gradient_count_as_three_evaluations() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer(), name="bert")
+    text = "the film was slow and the music was rare but touching"
+    found = {prior: wt.explain(subject, text, wt.method("posterior", prior=prior)) for prior in ("none", "attcat")}
+    answers = {prior: next(iter(of_prior[0].values())).confidence for prior, of_prior in found.items()}
+    assert {prior: trust.n_answers for prior, trust in answers.items() if trust} == {"none": 64, "attcat": 61}
+    three = wt.method("posterior", prior="attcat+attn-lrp+integrated-gradients", budget=170)
+    (record,) = wt.explain(subject, text, three)[0].values()
+    assert record.confidence is not None
+    assert record.confidence.n_answers == 170 - 3 * (1 + 1 + 51)  # the pass that is shared, and their own
+
+
+def test_long_texts_start_from_integrated_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone and in a batch with short texts, whose scores do not change."""
+    subject = wt.load()
+    short, long = "the film was slow", " ".join(["the film was slow and rare"] * 11)
+    method = wt.method("posterior")
+    together = [result[method.label] for result in wt.explain(subject, [short, long], method)]
+    (alone,) = wt.explain(subject, [short], method)
+    assert together[0].scores == pytest.approx(alone[method.label].scores, abs=1e-3)
+    answers = [record.confidence.n_answers for record in together if record.confidence]
+    assert answers == [15, 64 - 3 * 10]  # a long one has nine passes besides the shared one
+    monkeypatch.setattr(IntegratedGradients, "__call__", lambda *_: pytest.fail("needs integrated gradients"))
+    wt.explain(subject, [short], method)
+    few = wt.method("posterior", budget=56)
+    wt.explain(subject, [long], few)  # they would leave less than half of the budget
+    with pytest.raises(pytest.fail.Exception, match="needs integrated gradients"):
+        wt.explain(subject, [long], method)

@@ -250,9 +250,9 @@ class Method(Protocol):
         return bool(self.needs.asks & {Ask.DELETIONS, Ask.ANSWERS})
 
     @property
-    def n_gradients(self) -> int:
-        """Return how many passes with a gradient it needs."""
-        return len({rules for rules, _ in self.needs.relevance}) + bool(self.needs.grads)
+    def n_passes(self) -> int:
+        """Return how many passes with a gradient it needs besides the one that methods share."""
+        return len({rules for rules, _ in self.needs.relevance})
 
     @property
     def removals(self) -> tuple[str | None, ...]:

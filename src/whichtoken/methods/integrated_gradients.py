@@ -34,7 +34,7 @@ class IntegratedGradients(Method):
         return needs("embeddings", asks="passes")
 
     @property
-    def n_gradients(self) -> int:
+    def n_passes(self) -> int:
         return self.steps + 1  # one at the baseline
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:

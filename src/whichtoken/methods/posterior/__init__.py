@@ -7,7 +7,8 @@ that they concentrate on words that may rank highest: the c highest per token ar
 them (`explore`) remove random words instead. Of short texts, all subsets are removed.
 
 An input is long if it has more units than the budget: questions cannot tell about each unit, so all follow the draws,
-and "auto" maps, AttCAT and ALTI, of the pass that is made anyway, are joined by integrated gradients.
+and "auto" maps, AttCAT and ALTI, of the pass that is made anyway, are joined by integrated gradients if those leave
+half of the budget.
 
 `budget` counts evaluations of the model, a pass with a gradient as three; if it leaves no questions, the scores are
 those of the first map. Parts of an answer (its sentences or tokens) are asked what the whole answer was asked, and
@@ -95,7 +96,7 @@ class Posterior(Method):
         if not self.budget:
             return Scores(maps[0] if maps else torch.zeros_like(trace.readout))
         is_long = n_units(units) > self.budget
-        if self.prior == "auto" and is_long.any():  # for the others, it is an empty map
+        if is_long.any() and self._cost(True) > self._cost(False):  # for the others, it is an empty map
             maps.append(_read_map(FOR_LONG, trace, probe) * is_long[:, None].to(trace.ids.device))
         stacked = torch.stack([torch.zeros_like(trace.readout), *maps], 1).double()
         plans = map(self._plan, is_long.tolist())
@@ -117,12 +118,14 @@ class Posterior(Method):
         return _build_scores(searches, batch, (maps or [torch.zeros_like(trace.readout)])[0])
 
     def _plan(self, is_long: bool) -> SearchPlan:
-        n_gradients = max((prior.n_gradients for prior in self._priors), default=0)
-        if is_long and self.prior == "auto":
-            n_gradients += FOR_LONG.n_gradients
-        questions = max(0, self.budget - GRADIENT * n_gradients)
         explore = self.explore if self.explore is not None else 0.0 if is_long else 0.5
-        return SearchPlan(questions, self.per_round, self.proposal, explore, self.seed)
+        return SearchPlan(self.budget - self._cost(is_long), self.per_round, self.proposal, explore, self.seed)
+
+    def _cost(self, is_long: bool) -> int:
+        """Return how many evaluations the maps take, at most all."""
+        own = GRADIENT * sum([any(prior.needs.grads for prior in self._priors), *(p.n_passes for p in self._priors)])
+        more = GRADIENT * FOR_LONG.n_passes if is_long and self.prior == "auto" else 0
+        return min(self.budget, own + more if 2 * (own + more) <= self.budget else own)
 
     def _ask(self, search: Search) -> Bool[np.ndarray, "question unit"]:
         may_stop = self.stop is not None and search.n_answers > 0
