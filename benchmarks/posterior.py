@@ -118,14 +118,18 @@ def bench(
 
 
 def rivals(subject: wt.Subject, many: bool) -> list[str | Method]:
-    """Return `posterior` with several budgets and the methods it is compared with, cheap ones and those that search."""
+    """Return `posterior` with several budgets and the methods of up to 150 evaluations. `many`: also more expensive ones."""
     methods: list[str | Method] = [wt.method("posterior", budget=budget) for budget in BUDGETS]
     methods += [wt.method("posterior", units="token"), *SINGLE, "integrated-gradients", "leave-one-out"]
     methods += [wt.method(name, budget=64) for name in ("lime", "kernel-shap")]
-    methods += ["refined-noise", *(["contrast-cat"] if subject.references is not None else [])]
+    methods += ["contrast-cat"] if subject.references is not None else []
     if many:
         others = [budget for budget in (*BUDGETS, MANY) if budget != 64]
-        methods += ["tis", *(wt.method(name, budget=n) for name in ("lime", "kernel-shap") for n in others)]
+        methods += [
+            "tis",
+            "refined-noise",
+            *(wt.method(name, budget=n) for name in ("lime", "kernel-shap") for n in others),
+        ]
     return methods
 
 
