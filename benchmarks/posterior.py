@@ -118,7 +118,7 @@ def bench(
 
 
 def rivals(subject: wt.Subject, many: bool) -> list[str | Method]:
-    """Return `posterior` with several budgets and the methods of up to 150 evaluations. `many`: also more expensive ones."""
+    """Return `posterior` with several budgets, and methods of up to 150 evaluations; with `many`, also of more."""
     methods: list[str | Method] = [wt.method("posterior", budget=budget) for budget in BUDGETS]
     methods += [wt.method("posterior", units="token"), *SINGLE, "integrated-gradients", "leave-one-out"]
     methods += [wt.method(name, budget=64) for name in ("lime", "kernel-shap")]

@@ -467,7 +467,7 @@ def test_tokens_of_a_word_differ_as_in_the_map_and_sum_to_the_word() -> None:
 def test_words_are_removed_in_the_order_of_their_effect_per_token() -> None:
     """The first word has the largest effect, but four tokens; the second has the largest effect per token."""
     search = known_search([0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8], [0.0] * 12, [4.0, 3.0, *[0.1] * 7])
-    drawn = np.concatenate([_candidates(replace(search, n_rounds=n), 0) for n in range(4)])
+    drawn = np.concatenate([_candidates(replace(search, n_drawn=32 * n), 0) for n in range(4)])
     alone = [removed for removed in drawn if removed.sum() == 1]
     assert alone
     assert all(removed[1] for removed in alone)

@@ -9,6 +9,7 @@ from whichtoken.render.numbers import format_remaining, format_share
 from whichtoken.trust import Confidence
 
 LOW_ADDITIVITY = 0.5  # below, no list of scores describes the model well
+NOTABLE = 0.1  # share of the variation that interactions must predict in addition, to be named
 ENOUGH = 2  # trials per word, to say that words interact
 MOST_CERTAIN = 0.999  # shown as over 99 %: no statistical model is ever sure
 MOST_NAMED = 4  # words in a statement
@@ -87,7 +88,7 @@ def _additivity(record: Attribution, trust: Confidence) -> str:
 
 def _interactions(record: Attribution, trust: Confidence) -> str:
     """Say what was measured about the strongest interaction: without each of its units, and without all of them."""
-    if not trust.interactions or not trust.interactions[0].measured:
+    if not trust.interactions or not trust.interactions[0].measured or _adds_little(trust):
         return ""
     strongest, parts, noun = trust.interactions[0], named_units(record), unit_noun(record)
     units = [(_list([_mark(record, name) for name in names_of(parts, unit)], noun), unit) for unit in strongest.units]
@@ -102,6 +103,12 @@ def _interactions(record: Attribution, trust: Confidence) -> str:
         measured.append(f"without {named} {left}" if measured else f"without {named}, {output} is {left}")
     names = [name for name, _ in units]
     return f"{_list(names, noun)} act together{several}: {', '.join(measured)}" if all(names) else ""
+
+
+def _adds_little(trust: Confidence) -> bool:
+    """Return whether the scores alone predict almost as much as the method with its interactions."""
+    known = trust.predicted is not None and trust.additivity is not None
+    return known and (trust.predicted or 0.0) - (trust.additivity or 0.0) < NOTABLE
 
 
 def _first(record: Attribution, trust: Confidence) -> str:

@@ -30,7 +30,7 @@ def probability_of_top(search: Search, process: Process, k: int) -> float:
     rivals = np.argsort(-process.effects, kind="stable")[: k + RIVALS]
     values, vectors = eigenvectors(process.effect_covariance(rivals))
     root = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
-    generator = np.random.default_rng([*search.key, search.n_rounds])
+    generator = np.random.default_rng([*search.key, search.n_answers])
     draws = generator.standard_normal((DRAWS, len(rivals))) @ root
     tails = np.sqrt(process.freedom / generator.chisquare(process.freedom, (DRAWS, 1)))
     draws = process.effects[rivals] + tails * draws

@@ -25,14 +25,10 @@ class SearchPlan:
     """How questions are chosen."""
 
     budget: int  # questions
-    per_round: int
+    per_round: int  # at least; a quarter of those before, if these are more, as each fit takes longer
     proposal: Proposal
     explore: float  # share of random questions
     seed: int
-
-    @property
-    def n_rounds(self) -> int:
-        return -(-self.budget // self.per_round)
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Search:
     key: tuple[int, ...]  # seeds the numbers that are not about a single unit
     answers: Answers
     asked: frozenset[bytes] = frozenset()
-    n_rounds: int = 0
+    n_drawn: int = 0  # of the numbers
 
     @property
     def n_units(self) -> int:
@@ -85,7 +81,7 @@ def start_search(
         sizes=sizes,
         maps=of_units / np.where(largest > 0, largest, 1),
         within=within / np.where(largest > 0, largest, np.inf),
-        normal=_numbers_of_units(words, plan.seed, TRIES * plan.per_round * plan.n_rounds),
+        normal=_numbers_of_units(words, plan.seed, TRIES * plan.budget),
         key=(plan.seed, *sorted(token for word in words for token in word)),
         answers=Answers(np.zeros((0, len(members)), dtype=bool), np.zeros(0)),
     )
@@ -102,12 +98,11 @@ def _numbers_of_units(words: Sequence[tuple[int, ...]], seed: int, n: int) -> Fl
 
 def propose(search: Search) -> Bool[np.ndarray, "question unit"]:
     """Return the next round of questions: which units each removes. None are left when the budget is spent."""
-    plan = search.plan
-    left = min(plan.per_round, plan.budget - search.n_answers)
+    plan, left = search.plan, round_size(search)
     if 2**search.n_units - 1 <= plan.budget:
         return _next_subsets(search, left)
     chosen: dict[bytes, Bool[np.ndarray, " unit"]] = {}
-    for attempt in range(TRIES if left > 0 and search.n_rounds < plan.n_rounds else 0):
+    for attempt in range(TRIES if search.n_drawn + TRIES * left <= len(search.normal) else 0):
         for removed in _candidates(search, attempt):
             if len(chosen) < left and removed.tobytes() not in search.asked:
                 chosen.setdefault(removed.tobytes(), removed)
@@ -118,6 +113,11 @@ def propose(search: Search) -> Bool[np.ndarray, "question unit"]:
             if len(chosen) < left and removed.tobytes() not in search.asked:
                 chosen.setdefault(removed.tobytes(), removed)
     return np.array(list(chosen.values()), dtype=bool).reshape(len(chosen), search.n_units)
+
+
+def round_size(search: Search) -> int:
+    """Return how many questions the next round may ask."""
+    return min(max(search.plan.per_round, search.n_answers // 4), search.plan.budget - search.n_answers)
 
 
 def _shuffle_subsets(search: Search) -> Bool[np.ndarray, "subset unit"]:
@@ -141,10 +141,9 @@ def _subsets(n_units: int, first: int, end: int) -> Bool[np.ndarray, "subset uni
 
 def _candidates(search: Search, attempt: int) -> Bool[np.ndarray, "question unit"]:
     """Return one candidate for each question of a round. Those of the last attempts are random, and so mostly new."""
-    plan, asked = search.plan, search.n_answers
-    first = (search.n_rounds * TRIES + attempt) * plan.per_round
-    normal = search.normal[first : first + plan.per_round]
-    generator = np.random.default_rng([*search.key, search.n_rounds, attempt])
+    plan, asked, size = search.plan, search.n_answers, round_size(search)
+    normal = search.normal[search.n_drawn + attempt * size :][:size]
+    generator = np.random.default_rng([*search.key, asked, attempt])
     how_many, which_end = generator.random(len(normal)), generator.random(len(normal))
     numbers = np.arange(asked, asked + len(normal))
     random = np.floor((numbers + 1) * plan.explore) > np.floor(numbers * plan.explore)
@@ -170,5 +169,5 @@ def learn(search: Search, removed: Bool[np.ndarray, "question unit"], drops: Flo
         search,
         answers=answers,
         asked=search.asked | {row.tobytes() for row in removed},
-        n_rounds=search.n_rounds + 1,
+        n_drawn=search.n_drawn + TRIES * round_size(search),
     )
