@@ -36,7 +36,7 @@ NOISES = np.array((1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 1.0))  # v
 LEANS = np.array((0.3, 1.0, 3.0))  # k, besides 0
 BASE = 0.1  # of l, where the largest value of a map is 1
 FLOOR = 1e-4  # smallest effect that counts, on the scale of the output; the prior of t counts as one such answer
-NEGLIGIBLE = 0.01  # weight of a grid point that is left out
+NEGLIGIBLE = 0.1  # share of the largest weight, under which a grid point is left out
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def fit_once(
         evidence.append(np.where(shared >= 0, found, -np.inf))  # the answers may not contradict the map
     weights = np.exp(np.array(evidence) - np.max(evidence))
     weights /= weights.sum()
-    chosen = np.nonzero(weights > NEGLIGIBLE)
+    chosen = np.nonzero(weights > NEGLIGIBLE * weights.max())
     which, shape, noise = chosen
     leant = np.array([np.zeros(removed.shape[1]), *(lean for _, lean in leans)])[which]
     along = leant @ removed.T
