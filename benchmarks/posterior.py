@@ -54,7 +54,7 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "proposal": ("both-ends", "prior", "uniform"),
     "perturbation": ("mask", "mixed"),
     "units": ("token",),
-    "explore": (0.0, 0.25, 0.75),
+    "explore": (0.0, 0.5, 0.75),
     "per_round": (8, 32),
 }
 BINS = (0.0, 0.5, 0.8, 0.95, 1.01)

@@ -252,11 +252,11 @@ def test_leaving_out_an_answer_is_a_fit_without_it() -> None:
     assert fitted.leave_one_out_interactions(first, second) == pytest.approx(np.array(pairs).T)
 
 
-@pytest.mark.parametrize("n_questions", [1, 2, 16])
+@pytest.mark.parametrize("n_questions", [1, 2])
 def test_many_priors_that_explain_answers_equally_well_are_all_used(n_questions: int) -> None:
     answers = some_answers(n_questions, n_units=8)
     maps = [np.random.default_rng(number).normal(size=8) for number in range(4)]
-    fitted = fit_once(answers, maps, process.LEVELS)
+    fitted = fit_once(answers, maps, levels=process.LEVELS)
     assert len(fitted.weights) > 100
     assert fitted.weights.sum() == pytest.approx(1)
     assert fitted.effects.any()

@@ -3,8 +3,8 @@
 The model's answers to chosen removals are explained by a Gaussian process (`process` has the formulas). A score is the
 effect of removing the word, averaged over removals of 0 to 70 % of the other words, on the scale of the log-odds. Maps
 (`prior`) say which words may matter, and which way. Questions follow draws from the posterior (Thompson sampling), so
-that they concentrate on words that may rank highest: the c highest per token are removed, c uniform up to 90 %. Half of
-them (`explore`) remove random words instead. Of short texts, all subsets are removed.
+that they concentrate on words that may rank highest: the c highest per token are removed, c uniform up to 90 %. A
+quarter of them (`explore`) remove random words instead. Of short texts, all subsets are removed.
 
 An input is long if it has more units than the budget: questions cannot tell about each unit, so all follow the draws,
 and "auto" maps, AttCAT and ALTI, of the pass that is made anyway, are joined by integrated gradients if those leave
@@ -118,7 +118,7 @@ class Posterior(Method):
         return _build_scores(searches, batch, (maps or [torch.zeros_like(trace.readout)])[0])
 
     def _plan(self, is_long: bool) -> SearchPlan:
-        explore = self.explore if self.explore is not None else 0.0 if is_long else 0.5
+        explore = self.explore if self.explore is not None else 0.0 if is_long else 0.25
         return SearchPlan(self.budget - self._cost(is_long), self.per_round, self.proposal, explore, self.seed)
 
     def _cost(self, is_long: bool) -> int:

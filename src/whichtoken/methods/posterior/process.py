@@ -5,9 +5,9 @@ a Gaussian process with covariance t² prod_i (1 + l_i s_i s'_i) / c, s_i = -1 f
 l_i says how far answers may depend on unit i, alone and together with others; c makes t² the mean variance of f over
 all removals. The multiple has the standard deviation k t, and answers have noise of variance v t².
 
-The lengths l are all equal, or as large as a map says; a second fit adds as a map how far the answers depend on each
-unit by the first fit. t is integrated out; k, v, the level of l and its map are averaged over grids, weighted by their
-evidence (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapters 2 and 5).
+The lengths l are all equal, or as large as a map says. Two further fits take as such a map how far, by the fit before,
+the answers depend on each unit. t is integrated out; k, v, the level of l and its map are averaged over grids, weighted
+by their evidence (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapters 2 and 5).
 
 Whatever is linear in f is Gaussian, too, and the products have closed forms. Besides answers, these are:
 - the effect of a unit: f with the unit removed minus f otherwise, averaged over the removals of the other units;
@@ -32,9 +32,9 @@ AREAS = _AREAS / 2  # weights of the shares
 LEVELS = np.array((0.01, 0.03, 0.06, 0.12, 0.25, 0.5))  # mean of l
 COARSE = np.array((0.03, 0.12, 0.4))
 LONGEST = 0.95  # of l
-NOISES = np.array((1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 1.0))  # v
+NOISES = np.array((1e-5, 1e-3, 0.01, 0.1, 1.0))  # v
 LEANS = np.array((0.3, 1.0, 3.0))  # k, besides 0
-BASE = 0.1  # of l, where the largest value of a map is 1
+BASE = 0.03  # of l, where the largest value of a map is 1: most words hardly matter
 FLOOR = 1e-4  # smallest effect that counts, on the scale of the output; the prior of t counts as one such answer
 NEGLIGIBLE = 0.1  # share of the largest weight, under which a grid point is left out
 
@@ -250,21 +250,27 @@ class Process:
 
 
 def fit_process(answers: Answers, maps: Sequence[Float[np.ndarray, " unit"]]) -> Process:
-    """Fit the answers twice, the second time also with lengths that follow what the first fit found."""
-    first = fit_once(answers, maps)
-    reach = np.sqrt(first.effects**2 + (first.interactions() ** 2).sum(1) / 4)
-    return fit_once(answers, maps, LEVELS, reach if reach.max(initial=0) > FLOOR else None)
+    """Fit the answers three times, the second and third time with lengths that follow what the fit before found."""
+    reach = _measure_reach(fit_once(answers, maps))
+    reach = _measure_reach(fit_once(answers, maps, [*maps, reach]))
+    return fit_once(answers, maps, [reach], LEVELS)
+
+
+def _measure_reach(process: Process) -> Float[np.ndarray, " unit"]:
+    """Return how far the answers depend on each unit, alone and together with others; 0 if they depend on none."""
+    reach = np.sqrt(process.effects**2 + (process.interactions() ** 2).sum(1) / 4)
+    return np.where(reach.max(initial=0) > FLOOR, reach, 0.0)
 
 
 def fit_once(
     answers: Answers,
     maps: Sequence[Float[np.ndarray, " unit"]],
+    shapes: Sequence[Float[np.ndarray, " unit"]] | None = None,
     levels: Float[np.ndarray, " level"] = COARSE,
-    reach: Float[np.ndarray, " unit"] | None = None,
 ) -> Process:
-    """Weigh all priors by their evidence. `reach`: how far answers depend on each unit, a map for lengths alone."""
+    """Weigh all priors by their evidence. `shapes`: what lengths may follow, besides being equal; None: the maps."""
     removed, drops = answers.removed.astype(np.float64), answers.drops
-    lengths = _lengths([*maps, *([] if reach is None else [reach])], removed.shape[1], levels)
+    lengths = _lengths(maps if shapes is None else shapes, removed.shape[1], levels)
     values, vectors = eigenvectors(Kernels(lengths, np.zeros_like(lengths)).between(answers.removed, answers.removed))
     noises = NOISES[:1] if len(drops) == 2 ** len(lengths[0]) - 1 else NOISES  # if all is known, nothing is noise
     inverse = 1 / (values.clip(min=0)[:, None] + noises[:, None])  # lengths noise rank
@@ -297,13 +303,11 @@ def fit_once(
 
 
 def _lengths(
-    maps: Sequence[Float[np.ndarray, " unit"]], n_units: int, levels: Float[np.ndarray, " level"]
+    shapes: Sequence[Float[np.ndarray, " unit"]], n_units: int, levels: Float[np.ndarray, " level"]
 ) -> Float[np.ndarray, "lengths unit"]:
-    shapes = [
-        np.ones(n_units),
-        *(BASE + np.abs(of_units) / np.abs(of_units).max() for of_units in maps if of_units.any()),
-    ]
-    lengths: Float[np.ndarray, "lengths unit"] = np.concatenate([np.outer(levels, s / s.mean()) for s in shapes])
+    scaled = [np.abs(of_units) / np.abs(of_units).max() for of_units in shapes if of_units.any()]
+    forms = [np.ones(n_units), *(BASE + of_units for of_units in scaled)]
+    lengths: Float[np.ndarray, "lengths unit"] = np.concatenate([np.outer(levels, s / s.mean()) for s in forms])
     return lengths.clip(max=LONGEST)
 
 
