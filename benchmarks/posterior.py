@@ -2,7 +2,7 @@
 
     python benchmarks/posterior.py compare sst2/dev.tsv --texts 836 --name sst2 --every
     python benchmarks/posterior.py compare sst2/dev.tsv --texts 100 --name sst2-500 --many
-    python benchmarks/posterior.py compare imdb/test.tsv --set reviews --texts 150 --name imdb --max-tokens 256
+    python benchmarks/posterior.py compare imdb/test.tsv --set reviews --name imdb --max-tokens 256 --priors
     python benchmarks/posterior.py normalise sst2/dev.tsv --texts 100
     python benchmarks/posterior.py ablate sst2/train.tsv --texts 100
     python benchmarks/posterior.py signs sst2/dev.tsv --set negation
@@ -77,6 +77,7 @@ def main() -> None:
         "--many", action="store_true", help=f"also tis, and lime and kernel-shap with other budgets, up to {MANY}"
     )
     parser.add_argument("--every", action="store_true", help="also every other method of few evaluations")
+    parser.add_argument("--priors", action="store_true", help="also the maps that posterior starts from in long texts")
     args = parser.parse_args()
     if args.set is None and args.texts is None:
         args.texts = 100
@@ -84,9 +85,9 @@ def main() -> None:
         torch.set_num_threads(1)  # CPU seconds of several threads would include those in which they wait
     subject = wt.load(args.model, references=args.references)
     if args.what == "compare":
-        bench(subject, args, rivals(subject, args.many, args.every), f"posterior-{args.name}", ("aopc", "srg"))
+        bench(subject, args, rivals(subject, args), f"posterior-{args.name}", ("aopc", "srg"))
     elif args.what == "normalise":
-        bench(subject, args, rivals(subject, False, False), "posterior-normalised", ("aopc", "normalised-aopc"))
+        bench(subject, args, rivals(subject, args), "posterior-normalised", ("aopc", "normalised-aopc"))
     elif args.what == "ablate":
         bench(subject, args, alternatives(), f"posterior-{args.name or 'settings'}", ("aopc", "srg", "signs"))
     else:
@@ -119,16 +120,18 @@ def bench(
     print(wt.bench.run(subject, source, methods, protocol=how, out=RUNS / name))
 
 
-def rivals(subject: wt.Subject, many: bool, every: bool) -> list[str | Method]:
-    """Return `posterior` with several budgets, and methods of up to 150 evaluations; with `many`, also of more."""
+def rivals(subject: wt.Subject, args: argparse.Namespace) -> list[str | Method]:
+    """Return `posterior` with several budgets, and methods of up to 150 evaluations; with --many, also of more."""
     methods: list[str | Method] = [wt.method("posterior", budget=budget) for budget in BUDGETS]
     methods += [wt.method("posterior", units="token"), *SINGLE, "integrated-gradients", "leave-one-out"]
     methods += [wt.method(name, budget=64) for name in ("lime", "kernel-shap")]
     methods += ["contrast-cat"] if subject.references is not None else []
-    if every:
+    if args.priors:
+        methods += ["alti", wt.method("integrated-gradients", steps=8)]
+    if args.every:
         known = {method if isinstance(method, str) else method.name for method in methods}
         methods += [name for name in default_methods(task_for(subject)) if name not in known | {"refined-noise"}]
-    if many:
+    if args.many:
         others = [budget for budget in (*BUDGETS, MANY) if budget != 64]
         methods += [
             "tis",

@@ -22,13 +22,12 @@ HEADINGS = {
     "imdb": "IMDB reviews, default model, a sample",
 }
 COMMANDS = {
-    "sst2": "compare data/sst2/dev.tsv --texts {n} --name sst2",
+    "sst2": "compare data/sst2/dev.tsv --texts {n} --name sst2 --every",
     "sst2-500": "compare data/sst2/dev.tsv --texts {n} --name sst2-500 --many",
     "12-layers": "compare data/sst2/dev.tsv --texts {n} --name 12-layers --model models/bert_12x384_sst2 "
     "--references refs12",
     "roberta": "compare data/sst2/dev.tsv --texts {n} --name roberta --model roberta_sst2 --references refs-roberta",
-    "imdb": "compare data/imdb/test.tsv --texts {n} --name imdb --references refs-imdb --max-tokens 192 "
-    "--min-tokens 96",
+    "imdb": "compare data/imdb/test.tsv --set reviews --name imdb --max-tokens 256 --priors",
     "normalised": "normalise data/sst2/dev.tsv --texts {n}",
     "settings": "ablate data/sst2/train.tsv --texts {n}",
 }
@@ -40,19 +39,35 @@ PREPARE = {  # the commands that make the model and the references of a run
     "12-layers": (
         "whichtoken references build data/sst2/train.tsv --model models/bert_12x384_sst2 --out refs12 -o scan=2000",
     ),
-    "imdb": ("whichtoken references build data/imdb/train.tsv --out refs-imdb -o scan=600",),
 }
-REPORTS = {"posterior_calibration": "Can the intervals be trusted?", "posterior_overhead": "What does the search cost?"}
+REPORTS = {  # by their files, if these exist
+    "posterior_signs": "Is the sign right? Sentences with negation, contrast or irony",
+    "posterior_calibrate": "Can scores and intervals be trusted? Against all removals of short texts",
+    "prediction_sst2": "How much of what the model says does it predict? SST-2 dev",
+    "prediction_12-layers": "The same, 12-layer model",
+    "prediction_roberta": "The same, RoBERTa",
+    "prediction_imdb": "The same, IMDB reviews",
+    "prediction_prompts": "The same, prompts with documents",
+    "posterior_seeds": "Do two seeds agree?",
+    "choices_range": "Which removals is a score averaged over?",
+    "choices_questions": "Which questions?",
+    "choices_prior": "Which maps?",
+    "choices_long_imdb": "Which maps and questions for long texts?",
+    "posterior_overhead": "What does the search cost?",
+}
 REMARKS = {  # what a reader must know about a run
     "sst2": "That questions remove up to 90 % of the words was chosen on training sentences, but after results with "
     "60 % had been seen on up to 240 of these.",
 }
-COLUMNS = {
-    "deleted, highest first ↑": ("delete", "morf"),
-    "masked, highest first ↑": ("mask", "morf"),
-    "deleted, lowest first ↓": ("delete", "lerf"),
-    "masked, lowest first ↓": ("mask", "lerf"),
+COLUMNS: dict[str, tuple[str, str]] = {
+    "SRG, delete ↑": ("delete", "srg"),
+    "SRG, mask ↑": ("mask", "srg"),
+    "AOPC, delete ↑": ("delete", "morf"),
+    "AOPC, mask ↑": ("mask", "morf"),
+    "LeRF, delete ↓": ("delete", "lerf"),
+    "LeRF, mask ↓": ("mask", "lerf"),
 }
+AGAINST = ("attn-lrp", "attcat", "alti", "integrated-gradients(steps=8)")  # the best single-pass map, and the own maps
 SEARCHING = {  # methods whose evaluations are their cost, by the label of a line in the picture
     "posterior": ("posterior(budget=16)", "posterior(budget=32)", "posterior", "posterior(budget=128)"),
     "lime": ("lime(budget=16)", "lime(budget=32)", "lime", "lime(budget=128)", "lime(budget=500)"),
@@ -75,10 +90,10 @@ def posterior() -> Iterator[str]:
         return
     yield "## Our own method: posterior\n"
     yield (
-        "AOPC: the mean drop of the probability over 10, 20 .. 90 % of the tokens removed. `posterior` asks by "
-        "deletion, so the columns by mask are the fairer test. Gain: of `posterior` (64 questions) over the method of "
-        "the line, text by text, with its 95 % bootstrap interval; bold if p < 0.05 (sign-flip test, Holm over the "
-        "lines). "
+        "AOPC: the mean drop of the probability over 10, 20 .. 90 % of the tokens removed, highest scores first; LeRF: "
+        "the same, lowest first; SRG: AOPC minus LeRF. `posterior` asks by deletion, so the columns by mask are the "
+        "fairer test. Gain: of the SRG of `posterior` (64 evaluations) over that of the method of the line, text by "
+        "text, with its 95 % bootstrap interval; bold if p < 0.05 (sign-flip test, Holm over the lines). "
         "How it works: [posterior.md](posterior.md).\n"
     )
     for name in measured:
@@ -89,7 +104,7 @@ def posterior() -> Iterator[str]:
     for report, heading in REPORTS.items():
         if (RESULTS / f"{report}.md").exists():
             yield f"### {heading}\n"
-            yield (RESULTS / f"{report}.md").read_text(encoding="utf-8")
+            yield (RESULTS / f"{report}.md").read_text(encoding="utf-8").replace("\n## ", "\n#### ")
 
 
 def _comparison(name: str) -> Iterator[str]:
@@ -99,15 +114,29 @@ def _comparison(name: str) -> Iterator[str]:
     yield from (f"`{prepare}`\n" for prepare in PREPARE.get(name, ()))
     yield command(name, scores)
     yield f"{facts['texts']}; {facts['lengths']}. {facts['evaluations']}. {REMARKS.get(name, '')}".rstrip() + "\n"
-    order = sorted(scores, key=lambda method: -scores[method]["delete", "morf"].mean())
+    order = sorted(scores, key=lambda method: -scores[method]["delete", "srg"].mean())
     others = [method for method in order if method != OURS]
-    gains = {how: _gains(scores, others, (how, "morf")) for how in ("delete", "mask")}
-    yield f"| method | {' | '.join(COLUMNS)} | evaluations | gain by deletion | gain by mask |\n" + "|---" * 8 + "|"
+    gains = {how: _gains(scores, others, (how, "srg")) for how in ("delete", "mask")}
+    yield f"| method | {' | '.join(COLUMNS)} | evaluations | gain, delete | gain, mask |\n" + "|---" * 10 + "|"
     for method in order:
         cells = [_cell(scores[method][column]) for column in COLUMNS.values()]
         more = ["", ""] if method == OURS else [gains["delete"][method], gains["mask"][method]]
         star = " *" if next(line.tuned_on_deletion for line in table.lines if line.method == method) else ""
         yield f"| {method}{star} | {' | '.join(cells)} | {evaluations[method]:.0f} | {' | '.join(more)} |"
+    yield ""
+    yield from _paired(scores, [method for method in AGAINST if method in scores])
+
+
+def _paired(scores: Scores, others: list[str]) -> Iterator[str]:
+    """Compare `posterior` with the maps that it could have stopped at, in every column; more is always better."""
+    yield f"| posterior is better by, against | {' | '.join(COLUMNS)} |\n" + "|---" * 7 + "|"
+    for other in others:
+        cells = []
+        for column in COLUMNS.values():
+            gain = (scores[OURS][column] - scores[other][column]) * (-1 if column[1] == "lerf" else 1)
+            low, high = interval(gain)
+            cells.append(f"{gain.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+        yield f"| {other} | {' | '.join(cells)} |"
     yield ""
 
 
@@ -156,12 +185,12 @@ def _settings() -> Iterator[str]:
     facts = dict(wt.bench.read_table(RUNS / "posterior-settings").facts)
     yield "### Which settings?\n"
     yield command("settings", scores)
-    yield f"Training sentences: {facts['texts']}; {facts['lengths']}. Gain: over the default settings.\n"
-    yield f"| settings | {' | '.join(COLUMNS)} | evaluations | gain by deletion | gain by mask |\n" + "|---" * 8 + "|"
+    yield f"Training sentences: {facts['texts']}; {facts['lengths']}. Gain: of SRG over the default settings.\n"
+    yield f"| settings | {' | '.join(COLUMNS)} | evaluations | gain, delete | gain, mask |\n" + "|---" * 10 + "|"
     for method, by_column in scores.items():
         gains = []
         for how in ("delete", "mask"):
-            gain = by_column[how, "morf"] - scores[OURS][how, "morf"]
+            gain = by_column[how, "srg"] - scores[OURS][how, "srg"]
             low, high = interval(gain)
             gains.append("" if method == OURS else f"{gain.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
         cells = [_cell(by_column[column]) for column in COLUMNS.values()]
@@ -179,6 +208,9 @@ def read(run: str) -> tuple[Scores, dict[str, float]]:
         by_column.setdefault((row["perturbation"], row["order"]), []).append(float((p[0] - p[1:]).mean()))
         evaluations.setdefault(row["method"], []).append(row["evaluations"])
     arrays = {m: {column: np.array(values) for column, values in by.items()} for m, by in scores.items()}
+    for by_column in arrays.values():
+        for how in {how for how, _ in by_column}:
+            by_column[how, "srg"] = by_column[how, "morf"] - by_column[how, "lerf"]
     return arrays, {method: float(np.mean(values)) for method, values in evaluations.items()}
 
 

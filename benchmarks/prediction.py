@@ -2,12 +2,16 @@
 
     python benchmarks/prediction.py sst2/dev.tsv --set heldout --name sst2
     python benchmarks/prediction.py sst2/dev.tsv --set heldout --name 12-layers --model models/bert_12x384_sst2
-    python benchmarks/prediction.py imdb/test.tsv --set reviews --name imdb --removals 100
+    python benchmarks/prediction.py imdb/test.tsv --set reviews --name imdb --texts 30 --budgets 32,64,128
+    python benchmarks/prediction.py benchmarks/data/chats.jsonl --name prompts --model smollm2 --budgets 32,64
+
+The last one takes the prompts that have documents, and the log-probability of a greedy answer of at most 24 tokens.
 
 Each method may ask about some removals of words of a text, and then predicts how far the log-odds of the explained
-class drop under others, which no method asked about at any budget. These are drawn in two ways: with a share of removed
-words that is uniform from 0 to 1, and with each word removed with probability 1/2. R2 is the share of the variance of
-the drops that is predicted: 1 minus the mean squared error over the variance, for each text.
+class (the log-probability of an answer) drop under others, which no method asked about at any budget. These are drawn
+in two ways: with a share of removed words that is uniform from 0 to 1, and with each word removed with probability 1/2.
+R2 is the share of the variance of the drops that is predicted: 1 minus the mean squared error over the variance, for
+each text.
 
 Rows go to benchmarks/runs/prediction-NAME.jsonl, the report to benchmarks/results/prediction_NAME.md (`--out`: another
 folder for both). A run that was interrupted goes on where it stopped, and a larger --texts adds texts.
@@ -44,10 +48,12 @@ from whichtoken._explain import explain_with
 from whichtoken.core.ops import seed_rows
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Trace
 from whichtoken.core.units import keep_patterns
+from whichtoken.data.prompts import Prompt
 from whichtoken.methods import kernel_shap, lime, posterior
 from whichtoken.methods.posterior import Posterior
 from whichtoken.methods.posterior.questions import Search
 from whichtoken.models import LogitCache
+from whichtoken.tasks import task_for
 
 RUNS, RESULTS = Path(__file__).parent / "runs", Path(__file__).parent / "results"
 BUDGETS = (32, 64, 128, 256, 512)
@@ -59,6 +65,7 @@ SHARES: dict[str, Callable[[np.random.Generator], float]] = {  # probability wit
 TITLES = {"uniform": "Share of removed words uniform in 0 to 1", "half": "Each word removed with probability 1/2"}
 TRIES = 20  # draws for each removal: those that were asked about, or drawn before, are left out
 FEWEST = 20  # held-out removals: a text with fewer is left out
+GENERATED = 24  # tokens of an answer, at most
 RIDGES = np.logspace(-3, 3, 25)
 INSTALL = "pip install --target /tmp/shapiq --no-deps shapiq==1.4.1 lightgbm sparse-transform galois colour"
 
@@ -87,13 +94,21 @@ def main() -> None:
         args.methods.remove("proxyspex")
     torch.set_num_threads(1)  # small matrices: several threads would mostly wait for each other
     subject = wt.load(args.model)
-    rows = measure(subject, read_set(args.set, args.data)[: args.texts], args)
+    rows = measure(subject, read_inputs(subject, args)[: args.texts], args)
     path = (args.out or RESULTS) / f"prediction_{args.name or args.set}.md"
     path.write_text("\n".join([*describe(subject, rows, args), *tabulate(rows)]) + "\n", encoding="utf-8")
     print(path.read_text(encoding="utf-8"))
 
 
-def measure(subject: wt.Subject, texts: Sequence[str], args: argparse.Namespace) -> list[Row]:
+def read_inputs(subject: wt.Subject, args: argparse.Namespace) -> list[str | Prompt]:
+    if args.data.suffix != ".jsonl":
+        return list(read_set(args.set, args.data))
+    args.set = args.name  # no texts of a set
+    prompts = [example.item for example in task_for(subject).examples(args.data, None, None)]
+    return [prompt for prompt in prompts if prompt.documents]
+
+
+def measure(subject: wt.Subject, texts: Sequence[str | Prompt], args: argparse.Namespace) -> list[Row]:
     """Return the rows of all texts; those of new texts are measured and stored, one text at a time."""
     path = (args.out or RUNS) / f"prediction-{args.name or args.set}.jsonl"
     settings = {"revision": subject.fingerprint(), **{key: list(getattr(args, key)) for key in ("methods", "budgets")}}
@@ -108,14 +123,18 @@ def measure(subject: wt.Subject, texts: Sequence[str], args: argparse.Namespace)
         if not stored:
             file.write(json.dumps(settings) + "\n")
         for number, text in enumerate(texts, 1):
-            if digest(text) not in rows:
+            if key_of(text) not in rows:
                 opened = open_text(subject, text)
                 fits = opened.n_tokens <= args.max_tokens
-                rows[digest(text)] = measure_text(opened, args) if fits else []
-                file.write("".join(json.dumps(row) + "\n" for row in rows[digest(text)]))
+                rows[key_of(text)] = measure_text(opened, args) if fits else []
+                file.write("".join(json.dumps(row) + "\n" for row in rows[key_of(text)]))
                 file.flush()
                 print(f"{number} of {len(texts)} texts", file=sys.stderr, flush=True)
-    return [row for text in texts for row in rows[digest(text)]]
+    return [row for text in texts for row in rows[key_of(text)]]
+
+
+def key_of(text: str | Prompt) -> str:
+    return digest(text if isinstance(text, str) else json.dumps([text.texts, text.documents]))
 
 
 # One text.
@@ -159,10 +178,13 @@ class Text:
         return [self.trace.ids[0][pattern].numpy().tobytes() for pattern in kept]
 
 
-def open_text(subject: wt.Subject, text: str) -> Text:
+def open_text(subject: wt.Subject, text: str | Prompt) -> Text:
     opened: list[tuple[Trace, Probe]] = []
-    explain_with(LogitCache(subject), [text], [_Opener(opened)])
-    return Text(digest(text), *opened[0])
+    if isinstance(text, Prompt):
+        wt.explain(subject, prompt=text, generate=GENERATED, methods=_Opener(opened))
+    else:
+        explain_with(LogitCache(subject), [text], [_Opener(opened)])
+    return Text(key_of(text), *opened[0])
 
 
 @dataclass(frozen=True)
@@ -334,12 +356,20 @@ def describe(subject: wt.Subject, rows: Sequence[Row], args: argparse.Namespace)
     fewest = {kind: min(row[f"n_{kind}"] for row in rows) for kind in SHARES}
     yield f"`python benchmarks/prediction.py {shlex.join(sys.argv[1:])}`\n"
     yield (
-        f"{subject.title}; {len(words)} texts of the set `{args.set}`, of {min(words.values())} to "
-        f"{max(words.values())} words. R2 of the drops of the log-odds under {args.removals} removals of each kind "
-        f"that no method asked about (of short texts, as many as there are: at least {fewest['uniform']} and "
+        f"{Path(subject.title).name}; {len(words)} {_name_inputs(args)}, of {min(words.values())} to "
+        f"{max(words.values())} words. R2 of the drops of the {_name_output(args)} under {args.removals} removals of "
+        f"each kind that no method asked about (of short texts, as many as there are: at least {fewest['uniform']} and "
         f"{fewest['half']}): mean over texts, with its 95 % bootstrap interval. 1: all of the variance is predicted; "
         "0: as good as the mean of the drops.\n"
     )
+
+
+def _name_inputs(args: argparse.Namespace) -> str:
+    return "prompts with documents" if args.data.suffix == ".jsonl" else f"texts of the set `{args.set}`"
+
+
+def _name_output(args: argparse.Namespace) -> str:
+    return "log-probability of the answer" if args.data.suffix == ".jsonl" else "log-odds"
 
 
 def tabulate(rows: Sequence[Row]) -> Iterator[str]:
