@@ -2,7 +2,7 @@
 
     python benchmarks/posterior.py compare sst2/dev.tsv --texts 836 --name sst2 --every
     python benchmarks/posterior.py compare sst2/dev.tsv --texts 100 --name sst2-500 --many
-    python benchmarks/posterior.py compare imdb/test.tsv --set reviews --name imdb --max-tokens 256 --priors
+    python benchmarks/posterior.py compare imdb/test.tsv --set reviews --name imdb --max-tokens 256 --few
     python benchmarks/posterior.py normalise sst2/dev.tsv --texts 100
     python benchmarks/posterior.py ablate sst2/train.tsv --texts 100
     python benchmarks/posterior.py signs sst2/dev.tsv --set negation
@@ -77,7 +77,7 @@ def main() -> None:
         "--many", action="store_true", help=f"also tis, and lime and kernel-shap with other budgets, up to {MANY}"
     )
     parser.add_argument("--every", action="store_true", help="also every other method of few evaluations")
-    parser.add_argument("--priors", action="store_true", help="also the maps that posterior starts from in long texts")
+    parser.add_argument("--few", action="store_true", help="only posterior and maps that it starts or could start from")
     args = parser.parse_args()
     if args.set is None and args.texts is None:
         args.texts = 100
@@ -122,12 +122,12 @@ def bench(
 
 def rivals(subject: wt.Subject, args: argparse.Namespace) -> list[str | Method]:
     """Return `posterior` with several budgets, and methods of up to 150 evaluations; with --many, also of more."""
+    if args.few:
+        return ["posterior", *SINGLE, "alti", wt.method("integrated-gradients", steps=8)]
     methods: list[str | Method] = [wt.method("posterior", budget=budget) for budget in BUDGETS]
     methods += [wt.method("posterior", units="token"), *SINGLE, "integrated-gradients", "leave-one-out"]
     methods += [wt.method(name, budget=64) for name in ("lime", "kernel-shap")]
     methods += ["contrast-cat"] if subject.references is not None else []
-    if args.priors:
-        methods += ["alti", wt.method("integrated-gradients", steps=8)]
     if args.every:
         known = {method if isinstance(method, str) else method.name for method in methods}
         methods += [name for name in default_methods(task_for(subject)) if name not in known | {"refined-noise"}]

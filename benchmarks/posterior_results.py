@@ -27,7 +27,7 @@ COMMANDS = {
     "12-layers": "compare data/sst2/dev.tsv --texts {n} --name 12-layers --model models/bert_12x384_sst2 "
     "--references refs12",
     "roberta": "compare data/sst2/dev.tsv --texts {n} --name roberta --model roberta_sst2 --references refs-roberta",
-    "imdb": "compare data/imdb/test.tsv --set reviews --name imdb --max-tokens 256 --priors",
+    "imdb": "compare data/imdb/test.tsv --set reviews --name imdb --max-tokens 256 --few",
     "normalised": "normalise data/sst2/dev.tsv --texts {n}",
     "settings": "ablate data/sst2/train.tsv --texts {n}",
 }
