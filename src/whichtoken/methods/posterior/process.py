@@ -36,6 +36,7 @@ NOISES = np.array((1e-5, 1e-3, 0.01, 0.1, 1.0))  # v
 LEANS = np.array((0.3, 1.0, 3.0))  # k, besides 0
 BASE = 0.03  # of l, where the largest value of a map is 1: most words hardly matter
 FLOOR = 1e-4  # smallest effect that counts, on the scale of the output; the prior of t counts as one such answer
+MOST_PRIORS = 100  # grid points that are kept: each takes memory for all units and questions
 NEGLIGIBLE = 0.1  # share of the largest weight, under which a grid point is left out
 
 
@@ -114,13 +115,14 @@ class Kernels:
 
     def pair_sums(
         self, removed: Bool[np.ndarray, "n unit"], weights: Float[np.ndarray, "prior n"]
-    ) -> Float[np.ndarray, "prior unit unit"]:
-        """Return the same for all pairs, summed over the removals with weights; 0 for a unit with itself."""
+    ) -> Float[np.ndarray, "unit unit"]:
+        """Return the same for all pairs, summed over priors and removals with weights; 0 for a unit with itself."""
         weights = np.concatenate([-weights.sum(1, keepdims=True), weights], 1)[:, None]
-        sums = np.zeros((len(self.lengths), self.lengths.shape[1], self.lengths.shape[1]))
+        sums = np.zeros((self.lengths.shape[1], self.lengths.shape[1]))
         for weighted, change in self._at_shares(removed):
-            sums += (change * (weights * weighted)) @ change.transpose(0, 2, 1)
-        return np.where(np.eye(sums.shape[1], dtype=np.bool_), 0.0, sums)
+            sums += np.tensordot(change * (weights * weighted), change, ((0, 2), (0, 2)))
+        np.fill_diagonal(sums, 0)
+        return sums
 
     def _shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return, for each two shares, the product of their signs, the mean covariance, and l / (1 + l x signs)."""
@@ -205,7 +207,7 @@ class Process:
 
     def interactions(self) -> Float[np.ndarray, "unit unit"]:
         """Return the expected interactions of all pairs of units."""
-        return np.asarray(self.kernels.pair_sums(self.answers.removed, self.weights[:, None] * self.duals).sum(0))
+        return self.kernels.pair_sums(self.answers.removed, self.weights[:, None] * self.duals)
 
     def interaction_spreads(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Float[np.ndarray, " pair"]:
         """Return the scale of the t distribution of the interactions of some pairs."""
@@ -286,7 +288,8 @@ def fit_once(
         evidence.append(np.where(shared >= 0, found, -np.inf))  # the answers may not contradict the map
     weights = np.exp(np.array(evidence) - np.max(evidence))
     weights /= weights.sum()
-    chosen = np.nonzero(weights > NEGLIGIBLE * weights.max())
+    strongest = np.sort(np.argsort(-weights, axis=None, kind="stable")[:MOST_PRIORS])
+    chosen = np.unravel_index(strongest[weights.flat[strongest] > NEGLIGIBLE * weights.max()], weights.shape)
     which, shape, noise = chosen
     leant = np.array([np.zeros(removed.shape[1]), *(lean for _, lean in leans)])[which]
     along = leant @ removed.T
