@@ -1,8 +1,10 @@
 """Measure `posterior`: against other methods and budgets, its settings, and whether its intervals can be trusted.
 
-    python benchmarks/posterior.py compare sst2/dev.tsv --texts 836 --name sst2 --every
-    python benchmarks/posterior.py compare sst2/dev.tsv --texts 100 --name sst2-500 --many
-    python benchmarks/posterior.py compare imdb/test.tsv --set reviews --name imdb --max-tokens 256 --few
+    python benchmarks/posterior.py compare sst2/dev.tsv --texts 836 --name sst2 --only posterior
+    python benchmarks/posterior.py compare sst2/dev.tsv --texts 836 --name sst2-rivals --only rivals
+    python benchmarks/posterior.py compare sst2/dev.tsv --texts 836 --name sst2-maps --only maps
+    python benchmarks/posterior.py compare sst2/dev.tsv --texts 100 --name sst2-500-rivals --only rivals --many
+    python benchmarks/posterior.py compare imdb/test.tsv --set reviews --name imdb --max-tokens 256 --only priors
     python benchmarks/posterior.py normalise sst2/dev.tsv --texts 100
     python benchmarks/posterior.py ablate sst2/train.tsv --texts 100
     python benchmarks/posterior.py signs sst2/dev.tsv --set negation
@@ -11,9 +13,10 @@
     python benchmarks/posterior.py overhead sst2/dev.tsv --texts 32
 
 `compare`, `normalise` and `ablate` store benchmarks in benchmarks/runs/posterior-NAME, which `make results` reads; a
-run that was interrupted goes on where it stopped, and a larger --texts adds texts. The others write reports to
-benchmarks/results. Settings were chosen on training texts (`ablate`); --set: texts that were chosen before the method
-was changed (reporting_sets.py).
+run that was interrupted goes on where it stopped, and a larger --texts adds texts. With --only, other methods of the
+same texts have runs of their own (NAME-rivals, NAME-maps), so that a change of `posterior` does not measure them again.
+The others write reports to benchmarks/results. Settings were chosen on training texts (choices.py, and `ablate`);
+--set: texts that were chosen before the method was changed (reporting_sets.py).
 """
 
 import argparse
@@ -58,6 +61,8 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "per_round": (8, 32),
 }
 BINS = (0.0, 0.5, 0.8, 0.95, 1.01)
+ONLY = "posterior with several budgets; other methods of up to 150 evaluations; further single-pass methods; or "
+ONLY += "posterior and maps that it starts or could start from"
 STRONG = 2.0  # a word is strong if its removal alone changes the log-odds by more
 COMPARED = ("attn-lrp", "attcat", "alti", "lime", "kernel-shap", "leave-one-out")  # by the signs of strong words
 
@@ -76,8 +81,7 @@ def main() -> None:
     parser.add_argument(
         "--many", action="store_true", help=f"also tis, and lime and kernel-shap with other budgets, up to {MANY}"
     )
-    parser.add_argument("--every", action="store_true", help="also every other method of few evaluations")
-    parser.add_argument("--few", action="store_true", help="only posterior and maps that it starts or could start from")
+    parser.add_argument("--only", choices=("posterior", "rivals", "maps", "priors"), default="rivals", help=ONLY)
     args = parser.parse_args()
     if args.set is None and args.texts is None:
         args.texts = 100
@@ -85,9 +89,10 @@ def main() -> None:
         torch.set_num_threads(1)  # CPU seconds of several threads would include those in which they wait
     subject = wt.load(args.model, references=args.references)
     if args.what == "compare":
-        bench(subject, args, rivals(subject, args), f"posterior-{args.name}", ("aopc", "srg"))
+        bench(subject, args, compared(subject, args.only, args.many), f"posterior-{args.name}", ("aopc", "srg"))
     elif args.what == "normalise":
-        bench(subject, args, rivals(subject, args), "posterior-normalised", ("aopc", "normalised-aopc"))
+        methods = [*compared(subject, "posterior"), *compared(subject, "rivals")]
+        bench(subject, args, methods, "posterior-normalised", ("aopc", "normalised-aopc"))
     elif args.what == "ablate":
         bench(subject, args, alternatives(), f"posterior-{args.name or 'settings'}", ("aopc", "srg", "signs"))
     else:
@@ -120,25 +125,23 @@ def bench(
     print(wt.bench.run(subject, source, methods, protocol=how, out=RUNS / name))
 
 
-def rivals(subject: wt.Subject, args: argparse.Namespace) -> list[str | Method]:
-    """Return `posterior` with several budgets, and methods of up to 150 evaluations; with --many, also of more."""
-    if args.few:
-        return ["posterior", *SINGLE, "alti", wt.method("integrated-gradients", steps=8)]
-    methods: list[str | Method] = [wt.method("posterior", budget=budget) for budget in BUDGETS]
-    methods += [wt.method("posterior", units="token"), *SINGLE, "integrated-gradients", "leave-one-out"]
-    methods += [wt.method(name, budget=64) for name in ("lime", "kernel-shap")]
-    methods += ["contrast-cat"] if subject.references is not None else []
-    if args.every:
-        known = {method if isinstance(method, str) else method.name for method in methods}
-        methods += [name for name in default_methods(task_for(subject)) if name not in known | {"refined-noise"}]
-    if args.many:
+def compared(subject: wt.Subject, only: str, many: bool = False) -> list[str | Method]:
+    """Return the methods of a run (see `ONLY`). `many`: also rivals of more than 250 evaluations."""
+    ours: list[str | Method] = [wt.method("posterior", budget=budget) for budget in BUDGETS]
+    ours += [wt.method("posterior", units="token")]
+    maps: list[str | Method] = [*SINGLE, "integrated-gradients"]
+    rivals = [*maps, "leave-one-out", *(wt.method(name, budget=64) for name in ("lime", "kernel-shap"))]
+    rivals += ["contrast-cat", "refined-noise"] if subject.references is not None else []
+    if many:
         others = [budget for budget in (*BUDGETS, MANY) if budget != 64]
-        methods += [
-            "tis",
-            "refined-noise",
-            *(wt.method(name, budget=n) for name in ("lime", "kernel-shap") for n in others),
-        ]
-    return methods
+        rivals += ["tis", *(wt.method(name, budget=n) for name in ("lime", "kernel-shap") for n in others)]
+    known = {method if isinstance(method, str) else method.name for method in (*ours, *rivals)}
+    return {
+        "posterior": ours,
+        "rivals": rivals,
+        "maps": [name for name in default_methods(task_for(subject)) if name not in known],
+        "priors": ["posterior", *SINGLE, "alti", wt.method("integrated-gradients", steps=8)],
+    }[only]
 
 
 def alternatives() -> list[str | Method]:

@@ -22,14 +22,21 @@ HEADINGS = {
     "imdb": "IMDB reviews, default model, a sample",
 }
 COMMANDS = {
-    "sst2": "compare data/sst2/dev.tsv --texts {n} --name sst2 --every",
-    "sst2-500": "compare data/sst2/dev.tsv --texts {n} --name sst2-500 --many",
-    "12-layers": "compare data/sst2/dev.tsv --texts {n} --name 12-layers --model models/bert_12x384_sst2 "
+    "sst2": "compare data/sst2/dev.tsv --texts {n} --name {name}",
+    "sst2-500": "compare data/sst2/dev.tsv --texts {n} --name {name} --many",
+    "12-layers": "compare data/sst2/dev.tsv --texts {n} --name {name} --model models/bert_12x384_sst2 "
     "--references refs12",
-    "roberta": "compare data/sst2/dev.tsv --texts {n} --name roberta --model roberta_sst2 --references refs-roberta",
-    "imdb": "compare data/imdb/test.tsv --set reviews --name imdb --max-tokens 256 --few",
+    "roberta": "compare data/sst2/dev.tsv --texts {n} --name {name} --model roberta_sst2 --references refs-roberta",
+    "imdb": "compare data/imdb/test.tsv --set reviews --name {name} --max-tokens 256",
     "normalised": "normalise data/sst2/dev.tsv --texts {n}",
     "settings": "ablate data/sst2/train.tsv --texts {n}",
+}
+ONLY = {
+    "sst2": "posterior",
+    "sst2-500": "posterior",
+    "12-layers": "posterior",
+    "roberta": "posterior",
+    "imdb": "priors",
 }
 PREPARE = {  # the commands that make the model and the references of a run
     "roberta": (
@@ -85,7 +92,7 @@ Scores = dict[str, dict[tuple[str, str], NDArray[np.float64]]]  # AOPC of each t
 
 def posterior() -> Iterator[str]:
     """Yield the section; nothing if nothing was measured."""
-    measured = [name for name in HEADINGS if (RUNS / f"posterior-{name}" / "table.json").exists()]
+    measured = [name for name in HEADINGS if f"posterior-{name}" in runs_of(name)]
     if not measured:
         return
     yield "## Our own method: posterior\n"
@@ -108,11 +115,13 @@ def posterior() -> Iterator[str]:
 
 
 def _comparison(name: str) -> Iterator[str]:
-    table = wt.bench.read_table(RUNS / f"posterior-{name}")
-    facts, (scores, evaluations) = dict(table.facts), read(f"posterior-{name}")
+    tables = [wt.bench.read_table(RUNS / run) for run in runs_of(name)]
+    facts, (scores, evaluations) = dict(tables[0].facts), read(*runs_of(name))
+    starred = {line.method for table in tables for line in table.lines if line.tuned_on_deletion}
     yield f"### {HEADINGS[name]}\n"
     yield from (f"`{prepare}`\n" for prepare in PREPARE.get(name, ()))
-    yield command(name, scores)
+    for run in runs_of(name):
+        yield command(name, scores, run)
     yield f"{facts['texts']}; {facts['lengths']}. {facts['evaluations']}. {REMARKS.get(name, '')}".rstrip() + "\n"
     order = sorted(scores, key=lambda method: -scores[method]["delete", "srg"].mean())
     others = [method for method in order if method != OURS]
@@ -121,7 +130,7 @@ def _comparison(name: str) -> Iterator[str]:
     for method in order:
         cells = [_cell(scores[method][column]) for column in COLUMNS.values()]
         more = ["", ""] if method == OURS else [gains["delete"][method], gains["mask"][method]]
-        star = " *" if next(line.tuned_on_deletion for line in table.lines if line.method == method) else ""
+        star = " *" if method in starred else ""
         yield f"| {method}{star} | {' | '.join(cells)} | {evaluations[method]:.0f} | {' | '.join(more)} |"
     yield ""
     yield from _paired(scores, [method for method in AGAINST if method in scores])
@@ -198,11 +207,21 @@ def _settings() -> Iterator[str]:
     yield ""
 
 
-def read(run: str) -> tuple[Scores, dict[str, float]]:
-    """Return the AOPC of each text, and each method's mean number of evaluations."""
+def runs_of(name: str) -> list[str]:
+    """Return the runs of the same texts: of `posterior`, and of other methods, which may have been measured before."""
+    runs = [f"posterior-{name}{part}" for part in ("", "-rivals", "-maps")]
+    return [run for run in runs if (RUNS / run / "table.json").exists()]
+
+
+def read(*runs: str) -> tuple[Scores, dict[str, float]]:
+    """Return the AOPC of each text, and each method's mean number of evaluations, from the first run that has it."""
     scores: dict[str, dict[tuple[str, str], list[float]]] = {}
     evaluations: dict[str, list[float]] = {}
-    for row in pq.read_table(RUNS / run / "results.parquet").to_pylist():
+    run_of: dict[str, str] = {}
+    rows = [(run, row) for run in runs for row in pq.read_table(RUNS / run / "results.parquet").to_pylist()]
+    for run, row in rows:
+        if run_of.setdefault(row["method"], run) != run:
+            continue
         p = np.array(row["probability"])
         by_column = scores.setdefault(row["method"], {})
         by_column.setdefault((row["perturbation"], row["order"]), []).append(float((p[0] - p[1:]).mean()))
@@ -214,14 +233,16 @@ def read(run: str) -> tuple[Scores, dict[str, float]]:
     return arrays, {method: float(np.mean(values)) for method, values in evaluations.items()}
 
 
-def command(name: str, scores: Scores) -> str:
-    n = len(scores[OURS]["delete", "morf"])
-    return f"`python benchmarks/posterior.py {COMMANDS[name].format(n=n)}`\n"
+def command(name: str, scores: Scores, run: str = "") -> str:
+    n, part = len(scores[OURS]["delete", "morf"]), run.removeprefix(f"posterior-{name}").removeprefix("-")
+    words = COMMANDS[name].format(n=n, name=f"{name}-{part}" if part else name)
+    only = part or ONLY.get(name, "")
+    return f"`python benchmarks/posterior.py {words}{only and f' --only {only}'}`\n"
 
 
 def _picture(run: str) -> str:
     """Draw faithfulness against evaluations, all methods on one axis."""
-    scores, evaluations = read(f"posterior-{run}")
+    scores, evaluations = read(*runs_of(run))
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharex=True)
     for axis, (how, title) in zip(axes, (("delete", "words deleted"), ("mask", "words masked")), strict=True):
         _draw(axis, {method: by[how, "morf"].mean() for method, by in scores.items()}, evaluations)
