@@ -180,6 +180,7 @@ def test_words_that_the_trials_say_little_about_are_counted() -> None:
     assert describe_trust(named).endswith(
         "2 of 4 words were not resolved: their scores mostly follow the prior (attcat)"
     )
+    assert describe_trust(replace(named, settings={"prior": "auto"})).endswith("follow the prior")
 
 
 def test_values_tokens_patches_and_windows_have_their_own_words() -> None:

@@ -143,7 +143,7 @@ def _unresolved(record: Attribution, trust: Confidence) -> str:
     if not trust.n_unresolved:
         return ""
     prior = record.settings.get("prior")
-    named = f" ({prior})" if isinstance(prior, str) and prior else ""
+    named = f" ({prior})" if isinstance(prior, str) and prior not in ("", "auto") else ""
     follow = "are close to 0" if prior == "none" else f"mostly follow the prior{named}"
     count = f"{trust.n_unresolved} of {trust.n_units} {unit_noun(record)}"
     counted = " (counted in each window)" * (record.n_windows > 1)
