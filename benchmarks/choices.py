@@ -19,7 +19,7 @@ the variance of 200 random removals that is predicted. The report goes to benchm
 import argparse
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -119,18 +119,9 @@ def averaging(highest: float) -> Change:
     return partial(patch.object, process, "Kernels", partial(Kernels, highest=highest))
 
 
-def starting_from(*maps: Method, long: IntegratedGradients | None = None) -> Change:
-    """Replace the maps that "auto" stands for; `long`: the one that is added for long inputs."""
-
-    @contextmanager
-    def change() -> Iterator[None]:
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(posterior, "OF_ONE_PASS", maps))
-            if long is not None:
-                stack.enter_context(patch.object(posterior, "FOR_LONG", long))
-            yield
-
-    return change
+def starting_from(*maps: Method) -> Change:
+    """Replace the maps that "auto" stands for, whatever the length."""
+    return partial(patch.object, posterior.Posterior, "_choose", lambda method, is_long: maps)
 
 
 STUDIES: Mapping[str, Mapping[str, Variant]] = {
@@ -152,14 +143,13 @@ STUDIES: Mapping[str, Mapping[str, Variant]] = {
         "both ends": ({"proposal": "both-ends"}, nullcontext),
     },
     "prior": {
-        "AttCAT and ALTI (default)": ({}, nullcontext),
+        "integrated gradients, 4 steps (default)": ({}, nullcontext),
         "none": ({"prior": "none"}, nullcontext),
         "att-x-att-grads": ({"prior": "att-x-att-grads"}, nullcontext),
         "AttCAT": ({"prior": "attcat"}, nullcontext),
-        "ALTI": ({"prior": "alti"}, nullcontext),
+        "AttCAT and ALTI": ({"prior": "attcat+alti"}, nullcontext),
         "attn-lrp": ({"prior": "attn-lrp"}, nullcontext),
-        "AttCAT, ALTI and attn-lrp": ({"prior": "attcat+alti+attn-lrp"}, nullcontext),
-        "integrated gradients, 4 steps": ({}, starting_from(IntegratedGradients(steps=4))),
+        "integrated gradients, 2 steps": ({}, starting_from(IntegratedGradients(steps=2))),
         "integrated gradients, 8 steps": ({}, starting_from(IntegratedGradients(steps=8))),
         "AttCAT, ALTI, integrated gradients, 4 steps": (
             {},
@@ -167,13 +157,16 @@ STUDIES: Mapping[str, Mapping[str, Variant]] = {
         ),
     },
     "long": {
-        "integrated gradients of 8 steps, no random question (default)": ({}, nullcontext),
-        "4 steps": ({}, starting_from(AttCAT(), ALTI(), long=IntegratedGradients(steps=4))),
-        "no integrated gradients": ({"prior": "attcat+alti"}, nullcontext),
+        "integrated gradients, 8 steps, no random question (default)": ({}, nullcontext),
+        "4 steps": ({}, starting_from(IntegratedGradients(steps=4))),
+        "AttCAT and ALTI": ({"prior": "attcat+alti"}, nullcontext),
+        "AttCAT, ALTI, integrated gradients, 8 steps": (
+            {},
+            starting_from(AttCAT(), ALTI(), IntegratedGradients(steps=8)),
+        ),
         "a quarter random": ({"explore": 0.25}, nullcontext),
         "half random": ({"explore": 0.5}, nullcontext),
-        "attn-lrp besides": ({"prior": "attcat+alti+attn-lrp"}, nullcontext),
-        "attn-lrp instead": ({"prior": "attn-lrp"}, nullcontext),
+        "attn-lrp": ({"prior": "attn-lrp"}, nullcontext),
     },
 }
 

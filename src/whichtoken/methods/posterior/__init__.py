@@ -6,9 +6,9 @@ effect of removing the word, averaged over removals of 0 to 70 % of the other wo
 that they concentrate on words that may rank highest: the c highest per token are removed, c uniform up to 90 %. A
 quarter of them (`explore`) remove random words instead. Of short texts, all subsets are removed.
 
-An input is long if it has more units than the budget: questions cannot tell about each unit, so all follow the draws,
-and "auto" maps, AttCAT and ALTI, of the pass that is made anyway, are joined by integrated gradients if those leave
-half of the budget.
+The "auto" map is integrated gradients, with few steps. An input is long if it has more units than the budget: questions
+cannot tell about each unit, so all follow the draws, and the map has more steps. If that left less than half of the
+budget for questions, the maps are AttCAT and ALTI, of the pass that is made anyway.
 
 `budget` counts evaluations of the model, a pass with a gradient as three; if it leaves no questions, the scores are
 those of the first map. Parts of an answer (its sentences or tokens) are asked what the whole answer was asked, and
@@ -44,7 +44,8 @@ from whichtoken.methods.posterior.questions import Proposal, Search, SearchPlan,
 from whichtoken.trust import Confidence, Interaction, Removal
 
 SETTLED = 0.95  # probability at which `stop` stops
-OF_ONE_PASS, FOR_LONG = (AttCAT(), ALTI()), IntegratedGradients(steps=8)  # maps that "auto" stands for
+OF_ONE_PASS = (AttCAT(), ALTI())  # maps that "auto" stands for, with small budgets
+SHORT, LONG = IntegratedGradients(steps=4), IntegratedGradients(steps=8)  # and otherwise, by the length of the input
 GRADIENT = 3  # evaluations that a pass with a gradient counts as
 
 
@@ -70,20 +71,27 @@ class Posterior(Method):
 
     @property
     def _priors(self) -> list[Method]:
-        """The methods whose maps are used for every input."""
+        """The methods of all maps that are used, whatever the lengths of the inputs."""
         if self.prior == "auto":
-            return list(OF_ONE_PASS)
+            return list(dict.fromkeys([*self._choose(is_long=False), *self._choose(is_long=True)]))
         return [] if self.prior == "none" else [parse(name.strip()) for name in self.prior.split("+")]
 
+    def _choose(self, is_long: bool) -> Sequence[Method]:
+        """Return the methods of the maps of an input."""
+        if self.prior != "auto":
+            return self._priors
+        allowed = [steps for steps in ((LONG, SHORT) if is_long else (SHORT,)) if 2 * _cost([steps]) <= self.budget]
+        return allowed[:1] or OF_ONE_PASS
+
     def adapt(self, can_run: Callable[[Method], bool]) -> Method:
-        if self.prior != "auto" or all(map(can_run, (*OF_ONE_PASS, FOR_LONG))):
+        if self.prior != "auto" or all(map(can_run, self._priors)):
             return self
         return replace(self, prior="+".join(method.name for method in OF_ONE_PASS if can_run(method)) or "none")
 
     @property
     def needs(self) -> Needs:
         every = needs(asks="answers" if self.budget else "")
-        for prior in (*self._priors, *([FOR_LONG] if self.prior == "auto" and self.budget else [])):
+        for prior in self._priors:
             every = prior.needs | every
         return every
 
@@ -92,12 +100,15 @@ class Posterior(Method):
         return ("delete", "mask") if self.perturbation == "mixed" else (self.perturbation,)
 
     def __call__(self, trace: Trace, probe: Probe) -> Scores:
-        units, maps = probe.units(self.units), [_read_map(prior, trace, probe) for prior in self._priors]
+        units = probe.units(self.units)
+        is_long = n_units(units) > self.budget
+        maps = []
+        for prior in self._priors:  # for inputs that do without it, it is an empty map
+            used = torch.tensor([prior in self._choose(of_row) for of_row in is_long.tolist()], device=trace.ids.device)
+            if used.any():
+                maps.append(_read_map(prior, trace, probe) * used[:, None])
         if not self.budget:
             return Scores(maps[0] if maps else torch.zeros_like(trace.readout))
-        is_long = n_units(units) > self.budget
-        if is_long.any() and self._cost(True) > self._cost(False):  # for the others, it is an empty map
-            maps.append(_read_map(FOR_LONG, trace, probe) * is_long[:, None].to(trace.ids.device))
         stacked = torch.stack([torch.zeros_like(trace.readout), *maps], 1).double()
         plans = map(self._plan, is_long.tolist())
         rows = [values.cpu().numpy() for values in (units, stacked, trace.ids)]
@@ -119,13 +130,8 @@ class Posterior(Method):
 
     def _plan(self, is_long: bool) -> SearchPlan:
         explore = self.explore if self.explore is not None else 0.0 if is_long else 0.25
-        return SearchPlan(self.budget - self._cost(is_long), self.per_round, self.proposal, explore, self.seed)
-
-    def _cost(self, is_long: bool) -> int:
-        """Return how many evaluations the maps take, at most all."""
-        own = GRADIENT * sum([any(prior.needs.grads for prior in self._priors), *(p.n_passes for p in self._priors)])
-        more = GRADIENT * FOR_LONG.n_passes if is_long and self.prior == "auto" else 0
-        return min(self.budget, own + more if 2 * (own + more) <= self.budget else own)
+        questions = max(0, self.budget - _cost(self._choose(is_long)))
+        return SearchPlan(questions, self.per_round, self.proposal, explore, self.seed)
 
     def _ask(self, search: Search) -> Bool[np.ndarray, "question unit"]:
         may_stop = self.stop is not None and search.n_answers > 0
@@ -168,6 +174,11 @@ class _Batch:
             return [[0.0] * len(of_row) for of_row in removed]
         outputs = self.probe.outputs(keep_patterns(self.units, stack_removed(removed)), self.removals[0])
         return [values[: len(of_row)] for values, of_row in zip(outputs.tolist(), removed, strict=True)]
+
+
+def _cost(priors: Sequence[Method]) -> int:
+    """Return how many evaluations the maps count as; those of the shared pass with a gradient together as one pass."""
+    return GRADIENT * sum([any(prior.needs.grads for prior in priors), *(prior.n_passes for prior in priors)])
 
 
 def _read_map(prior: Method, trace: Trace, probe: Probe) -> Float[Tensor, "batch token"]:
