@@ -36,7 +36,7 @@ ONLY = {
     "sst2-500": "posterior",
     "12-layers": "posterior",
     "roberta": "posterior",
-    "imdb": "priors",
+    "imdb": "default",
 }
 PREPARE = {  # the commands that make the model and the references of a run
     "roberta": (
@@ -209,7 +209,7 @@ def _settings() -> Iterator[str]:
 
 def runs_of(name: str) -> list[str]:
     """Return the runs of the same texts: of `posterior`, and of other methods, which may have been measured before."""
-    runs = [f"posterior-{name}{part}" for part in ("", "-rivals", "-maps")]
+    runs = [f"posterior-{name}{part}" for part in ("", "-rivals", "-maps", "-priors")]
     return [run for run in runs if (RUNS / run / "table.json").exists()]
 
 
