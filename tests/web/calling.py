@@ -16,6 +16,7 @@ from tests.tiny import (
     images,
     language_subject,
     model_of,
+    panicking_tokenizer,
     question_subject,
     token_subject,
     with_references,
@@ -152,6 +153,7 @@ def subjects() -> dict[str, wt.Subject]:
         "bert-2": token_subject("bert"),
         "images": vit,
         "llama": language_subject("llama"),
+        "brittle": wt.Subject(model_of("bert"), panicking_tokenizer(), name="brittle"),
     }
 
 

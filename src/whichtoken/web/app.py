@@ -109,7 +109,7 @@ def shades() -> Response:
 
 @router.get("/health", response_model=HealthReply, responses={503: {"model": ErrorReply}})
 def health(service: Current) -> Response:
-    service.check_running()
+    service.check_health()
     return _reply(HealthReply("ok"))
 
 

@@ -63,6 +63,12 @@ class Service:
         if self.stopping.is_set():
             raise Refusal(503, "Stopping", "this server is stopping; start it again")
 
+    def check_health(self) -> None:
+        """Raise a Refusal if the server is stopping, or a model can no longer work on jobs."""
+        self.check_running()
+        for lane in self.lanes.values():
+            lane.check_alive()
+
     def check_free(self) -> None:
         """Raise a Refusal if no further job is accepted now."""
         self.check_running()
