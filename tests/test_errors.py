@@ -1,9 +1,12 @@
 """Errors say which input they are about, as a number that programs can read and as a name that people know."""
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.tiny import KINDS, image_model_of, model_of, question_subject
+from tests.tiny import FATAL, KINDS, image_model_of, language_subject, model_of, panicking_tokenizer, question_subject
+from tokenizers import Regex, decoders, models
 
 import whichtoken as wt
 from whichtoken.cli.run import main
@@ -66,6 +69,41 @@ def test_the_index_of_an_input_that_gives_nan() -> None:
     with pytest.raises(NotFinite, match=r"input 1: .* gives NaN or infinite logits") as caught:
         wt.explain(broken, ["slow", "film"])
     assert caught.value.index == 1
+
+
+@pytest.mark.parametrize("bad", [FATAL, ("the film is slow", FATAL)])
+def test_a_text_on_which_the_tokenizer_panics_is_a_bad_input(bad: Any) -> None:
+    """A panic of the tokenizer's Rust code is no Exception."""
+    brittle = wt.Subject(model_of("bert"), panicking_tokenizer())
+    inputs = ["slow", ("it is", "slow"), bad, "film"]
+    for _ in range(2):
+        with pytest.raises(BadInput, match=r"input 2: the tokenizer fails .*retry-limit.*; change or remove") as caught:
+            wt.explain(brittle, inputs, "attcat")
+        assert caught.value.index == 2
+    del inputs[2]
+    skipped: list[Any] = []
+    many = [*inputs, FATAL, *inputs, FATAL]
+    found = list(wt.explain_each(brittle, many, "attcat", on_bad_input=lambda item, error: skipped.append(error.index)))
+    assert [result["attcat"].texts[0] for result in found] == ["slow", "it is", "film"] * 2
+    assert skipped == [3, 7]
+
+
+def test_an_error_that_the_tokenizer_raises_is_about_its_text() -> None:
+    tokenizer = KINDS["bert"].tokenizer()
+    closed = copy.deepcopy(tokenizer)
+    vocabulary = {token: number for token, number in tokenizer.get_vocab().items() if token != "[UNK]"}
+    closed.backend_tokenizer.model = models.WordLevel(vocabulary, unk_token="[UNK]")
+    with pytest.raises(BadInput, match=r"input 1: the tokenizer fails on 'qwertz': .*\[UNK\]"):
+        wt.explain(wt.Subject(model_of("bert"), closed), ["slow", "qwertz"], "attcat")
+
+
+def test_an_answer_on_which_the_tokenizer_panics_is_about_its_prompt() -> None:
+    brittle = language_subject("llama")
+    tokenizer = copy.deepcopy(brittle.tokenizer)
+    replaced = decoders.Replace(Regex(r"(.+)+\d$"), "")
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence([decoders.Fuse(), replaced])
+    with pytest.raises(BadInput, match=r"input 0: the tokenizer fails .*retry-limit"):
+        wt.explain(wt.Subject(brittle.model, tokenizer), prompt="the film is", methods="attcat", generate=30)
 
 
 def test_the_command_line_names_the_row_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -114,6 +114,17 @@ def wordpiece(specials: Specials = BERT) -> PreTrainedTokenizerFast:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return _finish(tokenizer, specials)
+
+
+BACKTRACKING, FATAL = r"(a+)+$", "a" * 40 + "!"  # a pattern, and the text on which its search gives up by a panic
+
+
+def panicking_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer that panics on the text FATAL, and on no other of the tests."""
+    made = copy.deepcopy(wordpiece())
+    split = pre_tokenizers.Split(Regex(BACKTRACKING), "isolated")
+    made.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.BertPreTokenizer()])
+    return made
 
 
 @cache

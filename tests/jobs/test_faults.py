@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import pytest
 from pyarrow import parquet
-from tests.tiny import CORPUS, model_of, wordpiece
+from tests.tiny import CORPUS, FATAL, model_of, panicking_tokenizer, wordpiece
 
 import whichtoken as wt
 from whichtoken._explain import explain_each
@@ -114,6 +114,18 @@ def test_rows_for_which_the_model_fails_are_found_and_listed(
     assert [failed["row"] for failed in failures] == expected
     assert {failed["reason"] for failed in failures} == {"the model fails: sizes 3 and 4 differ"}
     assert (manifest.n_failed, manifest.n_explained) == (len(expected), 12 - len(expected))
+
+
+def test_rows_on_which_the_tokenizer_panics_are_listed(model: str, tmp_path: Path) -> None:
+    brittle, data = tmp_path / "brittle", tmp_path / "x.txt"
+    shutil.copytree(model, brittle)
+    panicking_tokenizer().save_pretrained(brittle)
+    data.write_text("\n".join([*CORPUS[:3], FATAL, *CORPUS[3:], FATAL]) + "\n")
+    manifest = explain(str(data), tmp_path / "out", str(brittle))
+    assert (manifest.n_explained, manifest.n_failed) == (len(CORPUS), 2)
+    failures = parquet.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
+    assert [failed["row"] for failed in failures] == [3, len(CORPUS) + 1]
+    assert {failed["reason"][:22] for failed in failures} == {"the tokenizer fails on"}
 
 
 def test_a_model_that_fails_for_every_row_ends_the_job(

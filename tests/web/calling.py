@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from tests.tiny import (
     images,
     language_subject,
     model_of,
+    panicking_tokenizer,
     question_subject,
     token_subject,
     with_references,
@@ -88,11 +90,12 @@ class Caller:
         query: str = "",
         headers: Mapping[str, str] | None = None,
         leave_after: Callable[[bytes], bool] | None = None,
+        leave_when: threading.Event | None = None,
         raw: Iterable[tuple[bytes, bytes]] = (),
         hangs: bool = False,
     ) -> Reply:
-        """Make one request. `leave_after`: go away once the reply so far fulfils this. `raw`: further headers.
-        `hangs`: the end of the body never arrives.
+        """Make one request. `leave_after`: go away once the reply so far fulfils this. `leave_when`: go away once this
+        is set. `raw`: further headers. `hangs`: the end of the body never arrives.
         """
         usual = {"host": HOST, **({"content-type": "application/json"} if body else {})}
         given = usual | {name.replace("_", "-"): value for name, value in (headers or {}).items()}
@@ -114,10 +117,16 @@ class Caller:
         pieces = [body] if isinstance(body, bytes) else list(body)
         # In a thread of its own, because a browser of other tests leaves an event loop running in this one.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, self._call(scope, pieces, leave_after, hangs)).result()
+            calling = self._call(scope, pieces, leave_after, leave_when, hangs)
+            return thread.submit(asyncio.run, calling).result()
 
     async def _call(
-        self, scope: dict[str, Any], body: list[bytes], leave_after: Callable[[bytes], bool] | None, hangs: bool
+        self,
+        scope: dict[str, Any],
+        body: list[bytes],
+        leave_after: Callable[[bytes], bool] | None,
+        leave_when: threading.Event | None,
+        hangs: bool,
     ) -> Reply:
         waiting, gone = list(body), asyncio.Event()
         started: dict[str, Any] = {}
@@ -126,7 +135,7 @@ class Caller:
         async def receive() -> dict[str, Any]:
             if waiting:
                 return {"type": "http.request", "body": waiting.pop(0), "more_body": hangs or bool(waiting)}
-            await gone.wait()
+            await (gone.wait() if leave_when is None else asyncio.to_thread(leave_when.wait))
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
@@ -152,6 +161,7 @@ def subjects() -> dict[str, wt.Subject]:
         "bert-2": token_subject("bert"),
         "images": vit,
         "llama": language_subject("llama"),
+        "brittle": wt.Subject(model_of("bert"), panicking_tokenizer(), name="brittle"),
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.tiny import FATAL
 from tests.web.calling import TEXT, Caller, image_base64, make_caller, parse_events, subjects, text_request
 
 import whichtoken as wt
@@ -173,6 +174,71 @@ def test_an_unexpected_error_is_counted_and_logged_without_the_text(
     assert "ValueError at test_jobs.py" in caplog.text
     assert "secret" not in caplog.text + str(events) + clicked.body.decode()
     assert 'whichtoken_errors_total{type="ValueError"} 2' in caller.get("/metrics").body.decode()
+    caller.service.stop()
+
+
+def test_a_panic_of_the_tokenizer_fails_one_input_and_no_lane() -> None:
+    caller = make_caller(names=["brittle"])
+    asked = {"model": "brittle", "input": {"kind": "text", "text": FATAL}}
+    name, reply = caller.post("/api/explain", {**asked, "methods": ["attcat"]}).events[-1]
+    assert (name, reply["error"]["kind"]) == ("error", "BadInput")
+    assert "the tokenizer fails on" in reply["error"]["message"]
+    clicked = caller.post("/api/predict", asked)
+    assert (clicked.status, clicked.error) == (400, "BadInput")
+    content = f"{TEXT}\n{FATAL}\n{TEXT}\n"
+    reviewed = caller.post("/api/review", {"model": "brittle", "content": content, "format": "txt"}).events
+    assert [name for name in kinds(reviewed) if name in ("row", "bad_row")] == ["bad_row", "row", "row"]
+    assert kinds(reviewed)[-1] == "done"
+    assert caller.get("/health").status == 200
+    caller.service.stop()
+
+
+class Panic(BaseException):
+    """As Rust code raises it: no Exception."""
+
+
+def test_a_job_that_panics_ends_and_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from whichtoken.web import explaining, switching
+
+    def fail(*parts: object, **more: object) -> None:
+        raise Panic(f"secret {TEXT}")
+
+    caller = make_caller()
+    with monkeypatch.context() as patch:
+        patch.setattr(explaining, "plan", fail)
+        patch.setattr(switching, "plan", fail)
+        name, reply = caller.post("/api/explain", text_request(methods=["gae"])).events[-1]
+        assert (name, reply["error"]["kind"]) == ("error", "Internal")
+        clicked = caller.post("/api/predict", text_request())
+        assert (clicked.status, clicked.error) == (500, "Internal")
+    assert kinds(caller.post("/api/explain", text_request(methods=["gae"])).events)[-1] == "done"
+    assert caller.post("/api/predict", text_request()).status == 200
+    assert caller.get("/health").status == 200
+    caller.service.stop()
+
+
+def test_a_lane_that_died_ends_its_jobs_and_is_reported() -> None:
+    caller, entered, release = make_caller(names=["texts", "images"]), threading.Event(), threading.Event()
+
+    def end(report: Report) -> None:
+        entered.set()
+        release.wait(20)
+        raise SystemExit
+
+    deadly, waiting, lane = Watched(), Watched(), caller.service.lanes["texts"]
+    lane.submit(Ticket("explain", end, deadly.send))
+    assert entered.wait(20)
+    lane.submit(Ticket("explain", lambda report: None, waiting.send))
+    release.set()
+    for watched in (deadly, waiting):
+        name, reply = watched.last()
+        assert (name, reply["error"]["kind"]) == ("error", "LaneDied")
+    for reply in (caller.get("/health"), caller.post("/api/explain", text_request(methods=["gae"]))):
+        assert (reply.status, reply.error) == (503, "LaneDied")
+        assert "texts" in reply.json["error"]["message"]
+    other = caller.post("/api/explain", {"model": "images", "input": {"kind": "image", "data": image_base64()}})
+    assert kinds(other.events)[-1] == "done"
+    assert len(lane) == 0
     caller.service.stop()
 
 

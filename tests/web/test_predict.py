@@ -1,5 +1,9 @@
 """Switching words off: what the page shows is what the model says about what remains."""
 
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -7,7 +11,9 @@ import torch
 from tests.web.calling import TEXT, Caller, image_base64, make_caller, subjects, text_request
 
 import whichtoken as wt
+from whichtoken.models.cancelling import Cancelled, check_cancelled
 from whichtoken.web.limits import Limits
+from whichtoken.web.replies import PredictReply
 from whichtoken.web.served import KEPT
 
 
@@ -179,4 +185,76 @@ def test_an_input_is_opened_once_however_often_words_are_switched(monkeypatch: p
         caller.post("/api/predict", text_request(f"film {number}"))
     caller.post("/api/predict", text_request())
     assert len(opened) == 3 + KEPT
+    caller.service.stop()
+
+
+class SlowClicks:
+    """Clicks that take until they are released, or cancelled before their next pass."""
+
+    def __init__(self) -> None:
+        self.entered, self.release, self.cancelled = (threading.Event() for _ in range(3))
+        self.n_done = 0
+
+    def __call__(self, job: Any) -> PredictReply:
+        self.entered.set()
+        try:
+            while not self.release.wait(0.01):
+                check_cancelled()
+        except Cancelled:
+            self.cancelled.set()
+            raise
+        self.n_done += 1
+        return PredictReply((), (), (), None, "")
+
+
+@pytest.fixture
+def clicks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowClicks]:
+    made = SlowClicks()
+    monkeypatch.setattr("whichtoken.web.app.switch", made)
+    yield made
+    made.release.set()
+
+
+def ask(caller: Caller, leave_when: threading.Event | None = None) -> Any:
+    return caller.call("POST", "/api/predict", json.dumps(text_request()).encode(), leave_when=leave_when)
+
+
+def test_a_running_click_ends_with_its_next_pass_when_its_caller_leaves(clicks: SlowClicks) -> None:
+    caller = make_caller()
+    left = ask(caller, leave_when=clicks.entered)
+    assert (left.status, left.error) == (499, "CallerLeft")
+    assert clicks.cancelled.wait(60)
+    clicks.release.set()
+    assert ask(caller).status == 200
+    assert clicks.n_done == 1
+    caller.service.stop()
+
+
+def test_a_click_whose_caller_left_before_its_turn_is_not_worked_on(clicks: SlowClicks) -> None:
+    caller, busy, has_left = make_caller(Limits(clicks=1)), threading.Event(), threading.Event()
+    clicks.release.set()
+    has_left.set()
+    before = caller.service.models["texts"].clicks.submit(busy.wait, 60)
+    for _ in range(3):  # each frees its place
+        assert ask(caller, leave_when=has_left).error == "CallerLeft"
+    busy.set()
+    assert before.result()
+    assert ask(caller).status == 200
+    assert clicks.n_done == 1
+    caller.service.stop()
+
+
+def test_only_so_many_clicks_wait(clicks: SlowClicks) -> None:
+    caller = make_caller(Limits(clicks=1))
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(ask, caller)
+        assert clicks.entered.wait(60)
+        reply = ask(caller)
+        assert (reply.status, reply.error, reply.headers["retry-after"]) == (429, "TooManyClicks", "1")
+        assert "try again in a moment" in reply.json["error"]["message"]
+        opened = caller.post("/api/open", {"content": "[]"})
+        assert (opened.status, opened.error) == (429, "TooManyClicks")
+        clicks.release.set()
+        assert first.result().status == 200
+    assert ask(caller).status == 200
     caller.service.stop()

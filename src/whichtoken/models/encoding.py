@@ -1,22 +1,30 @@
 """Turn texts into model inputs: tokenizing, the rules for long texts, and padded batches."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from weakref import WeakSet
 
 import torch
 from jaxtyping import Bool, Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from whichtoken.boundary import describe_failure
 from whichtoken.core.rows import Image, Row
-from whichtoken.errors import BadInput
+from whichtoken.errors import BadInput, show
+from whichtoken.models.cancelling import check_cancelled
 from whichtoken.words import Span
 
 BUSY = 256  # tokens that keep the processor busy
 MANY = 8  # groups for each core
 LongTexts = Literal["truncate", "window", "error"]
+
+# Tokenizers that failed on a text: they read texts one by one from then on, so that the text to blame is known, and the
+# others of its batch are not read again for each such text.
+_fragile = WeakSet[Any]()
 
 
 @dataclass(frozen=True)
@@ -78,17 +86,54 @@ def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first
     """Tokenize without truncation; `fit` then chooses the windows. `first` is the index of the first text in error
     messages.
     """
-    private = _copy_tokenizer(tokenizer)
     documents: dict[int, Document] = {}
     for count in (1, 2):
         numbers = [number for number, item in enumerate(texts) if len(item) == count]
         if numbers:
-            columns = [list(column) for column in zip(*(texts[number] for number in numbers), strict=True)]
-            encodings = private(*columns, truncation=False, padding=False, verbose=False).encodings
+            encodings = _encode(tokenizer, {first + number: texts[number] for number in numbers})
             for number, encoding in zip(numbers, encodings, strict=True):
                 made = _make_document(first + number, texts[number], encoding, fit, tokenizer.unk_token_id)
                 documents[number] = made
     return [documents[number] for number in range(len(texts))]
+
+
+def _encode(tokenizer: Any, texts: Mapping[int, tuple[str, ...]], **options: Any) -> list[Any]:
+    """Return the encodings of texts, or of pairs, by their index; BadInput for one on which the tokenizer fails."""
+    private, (first, item) = _copy_tokenizer(tokenizer), next(iter(texts.items()))
+    kept = {"truncation": False, "padding": False, "verbose": False, **options}
+    if len(texts) > 1 and tokenizer not in _fragile:
+        try:
+            with _blamed_on(item, first):
+                return list(private(*map(list, zip(*texts.values(), strict=True)), **kept).encodings)
+        except BadInput:  # one of the texts is to blame, but not necessarily the first
+            _fragile.add(tokenizer)
+    encodings = []
+    for number, item in texts.items():
+        if tokenizer in _fragile:
+            check_cancelled()  # a panic takes a tenth of a second, and there may be no pass between many of them
+        with _blamed_on(item if len(item) > 1 else item[0], number):
+            encodings += private(*([text] for text in item), **kept).encodings
+    return encodings
+
+
+def decode(tokenizer: Any, ids: Sequence[int], index: int | None = None, **options: Any) -> str:
+    """Return the text of some tokens. `index`: of their input, for messages."""
+    with _blamed_on(ids, index):
+        return str(tokenizer.decode(list(ids), **options))
+
+
+@contextmanager
+def _blamed_on(content: object, index: int | None) -> Iterator[None]:
+    """Raise BadInput for whatever the tokenizer raises in this block: its Rust code panics on some texts, and a panic
+    is a BaseException. Rust also prints the panic to the standard error of the process, which only Rust can prevent.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as failure:
+        reason = f"the tokenizer fails on {show(content, 40)}: {describe_failure(failure)}; change or remove it"
+        raise BadInput(reason if index is None else f": {reason}", index=index) from failure
 
 
 def _copy_tokenizer(tokenizer: Any) -> Any:
@@ -114,11 +159,8 @@ def tokenize_prompt(tokenizer: Any, text: str, is_rendered: bool, number: int) -
 
     Special tokens that the tokenizer adds at the end are left out, because the answer continues the prompt.
     """
-    private = _copy_tokenizer(tokenizer)
-    kept = {"truncation": False, "padding": False, "verbose": False, "add_special_tokens": not is_rendered}
-    document = _make_document(
-        number, (text,), private([text], **kept).encodings[0], _read_whole, tokenizer.unk_token_id
-    )
+    (encoding,) = _encode(tokenizer, {number: (text,)}, add_special_tokens=not is_rendered)
+    document = _make_document(number, (text,), encoding, _read_whole, tokenizer.unk_token_id)
     length = 1 + max(i for i, sequence in enumerate(document.sequences) if sequence is not None)
     names = ("tokens", "ids", "types", "spans", "sequences", "word_ids", "unknown")
     cut = {name: getattr(document, name)[:length] for name in names}

@@ -17,7 +17,7 @@ from whichtoken.core.trace import Derivative, Level, Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UnknownName, UsageError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.models.capture import capture, embed
-from whichtoken.models.encoding import Batch, batches, extract_row
+from whichtoken.models.encoding import Batch, batches, decode, extract_row
 from whichtoken.models.logit_cache import LogitCache
 from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.subject import Subject
@@ -91,8 +91,7 @@ class ModelProbe:
     def spell(self, row: int, tokens: Sequence[int]) -> str | None:
         if self.batch.pixels is not None:
             return None
-        text: str = self.subject.tokenizer.decode(self.batch.ids[row, list(tokens)].tolist())
-        return text
+        return decode(self.subject.tokenizer, self.batch.ids[row, list(tokens)].tolist())
 
     def outputs(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> Float[Tensor, "batch n"]:
         return self._own_cache.probability(*self._without(kept, how)).view(kept.shape[:2])

@@ -156,7 +156,7 @@ class TextGeneration(Task):
         twin = self.subject.with_twin()
         twin.use_fast_attention()
         ids = generate_ids(twin.model, document.tokens.ids, how, self._stop_tokens)
-        return prompts.read_generated(self.subject.tokenizer, document.tokens, ids), len(ids)
+        return prompts.read_generated(self.subject.tokenizer, document.tokens, ids, number), len(ids)
 
     @property
     def _stop_tokens(self) -> frozenset[int]:

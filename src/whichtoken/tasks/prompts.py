@@ -12,6 +12,7 @@ from whichtoken.data.prompts import Prompt, put_documents
 from whichtoken.errors import BadInput
 from whichtoken.models import Document, Subject
 from whichtoken.models.chat import render_chat
+from whichtoken.models.encoding import decode
 from whichtoken.targets import RowLevel
 from whichtoken.words import Span, sentence_groups
 
@@ -115,22 +116,22 @@ def read_continuation(subject: Subject, document: PromptDocument, number: int) -
     return AnswerText(both.ids[n:], both.tokens[n:], text, tuple(spans), True)
 
 
-def read_generated(tokenizer: Any, prompt: Document, ids: tuple[int, ...]) -> AnswerText:
+def read_generated(tokenizer: Any, prompt: Document, ids: tuple[int, ...], number: int) -> AnswerText:
     """Return a generated answer with its text. The ids are kept; the text only serves display.
 
     The last token of the prompt is decoded with it, because some tokenizers drop the space before a first token.
     """
 
-    def decode(tokens: Sequence[int]) -> str:
-        return str(tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    def spell(tokens: Sequence[int]) -> str:
+        return decode(tokenizer, tokens, number, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     before = [] if prompt.sequences[-1] is None else [prompt.ids[-1]]
-    offset, special = len(decode(before)), set(tokenizer.all_special_ids)
-    text, spans, at = decode([*before, *ids])[offset:], list[Span | None](), 0
-    for number, token in enumerate(ids, 1):
+    offset, special = len(spell(before)), set(tokenizer.all_special_ids)
+    text, spans, at = spell([*before, *ids])[offset:], list[Span | None](), 0
+    for count, token in enumerate(ids, 1):
         # A part of a character is decoded as a replacement character, until the rest follows.
-        end = len(decode([*before, *ids[:number]]).rstrip("\ufffd")) - offset
-        end = len(text) if number == len(ids) else min(max(end, at), len(text))
+        end = len(spell([*before, *ids[:count]]).rstrip("\ufffd")) - offset
+        end = len(text) if count == len(ids) else min(max(end, at), len(text))
         spans.append(None if token in special else (at, end))
         at = end
     return AnswerText(ids, tuple(tokenizer.convert_ids_to_tokens(list(ids))), text, tuple(spans), False)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -47,7 +48,7 @@ from whichtoken.web.schema import (
     ReviewRequest,
 )
 from whichtoken.web.service import Service
-from whichtoken.web.streams import EventStream
+from whichtoken.web.streams import EventStream, wait_until_left
 from whichtoken.web.switching import plan_switching, switch
 
 STATIC = Path(__file__).parent / "static"
@@ -109,7 +110,7 @@ def shades() -> Response:
 
 @router.get("/health", response_model=HealthReply, responses={503: {"model": ErrorReply}})
 def health(service: Current) -> Response:
-    service.check_running()
+    service.check_health()
     return _reply(HealthReply("ok"))
 
 
@@ -127,20 +128,34 @@ def info(service: Current) -> Response:
 
 
 @router.post("/api/predict", response_model=PredictReply)
-async def predict(asked: PredictRequest, service: Current) -> Response:
+async def predict(asked: PredictRequest, request: Request, service: Current) -> Response:
     """Return the output for an input, whole and with parts switched off."""
     service.check_running()
     model = service.model(asked.model)
-    job = await asyncio.to_thread(plan_switching, model, asked, service.limits)
-    return _reply(await _click(service, model.clicks, switch, job))
+    with service.place_of_click():
+        job = await asyncio.to_thread(plan_switching, model, asked, service.limits)
+        return _reply(await _click(request, model.clicks, switch, job))
 
 
-async def _click(service: Service, thread: Any, work: Callable[..., Any], *parts: Any) -> Any:
+async def _click(request: Request, thread: Any, work: Callable[..., Any], *parts: Any) -> Any:
+    """Do some work in a thread; it ends with its next pass when the caller leaves."""
+    service, has_left = _service(request), Event()
+    leaving = asyncio.create_task(wait_until_left(request.receive))
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, service.watch_click, work, *parts)
+        working = asyncio.get_running_loop().run_in_executor(thread, service.watch_click, has_left, work, *parts)
+        try:
+            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Refusal(499, "CallerLeft", "the caller disconnected before the reply was ready")
+            return await working
+        finally:
+            has_left.set()
+            working.cancel()
     except (RuntimeError, asyncio.CancelledError):  # the thread has ended, or is to end
         service.check_running()
         raise
+    finally:
+        leaving.cancel()
 
 
 @router.post("/api/explain", status_code=200, response_class=EventStream, responses=STREAM)
@@ -186,16 +201,17 @@ def render_records(asked: RenderRequest, service: Current) -> Response:
 
 
 @router.post("/api/open", response_model=OpenReply)
-async def open_saved(asked: OpenRequest, service: Current) -> Response:
+async def open_saved(asked: OpenRequest, request: Request, service: Current) -> Response:
     """Return the results of a file that the page or the command line saved."""
-    saved = await asyncio.to_thread(open_file, asked.content, service.limits)
     replies = []
-    for group in saved.groups:
-        for name, record in group.items():
-            model = service.of_record(record)
-            work = (_reopen, model.for_clicks, name, record) if model else (view_of, None, name, record)
-            view = await _click(service, model.clicks if model else None, *work)
-            replies.append(MethodReply(name, 0, 1, view))
+    with service.place_of_click():
+        saved = await asyncio.to_thread(open_file, asked.content, service.limits)
+        for group in saved.groups:
+            for name, record in group.items():
+                model = service.of_record(record)
+                work = (_reopen, model.for_clicks, name, record) if model else (view_of, None, name, record)
+                view = await _click(request, model.clicks if model else None, *work)
+                replies.append(MethodReply(name, 0, 1, view))
     return _reply(OpenReply(saved.page, tuple(replies)))
 
 

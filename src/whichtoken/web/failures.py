@@ -21,7 +21,7 @@ def describe_error(error: WhichTokenError) -> ErrorReply:
     return ErrorReply(ErrorText(kind, str(error), status))
 
 
-def note_unexpected(error: Exception, counters: Counters) -> ErrorReply:
+def note_unexpected(error: BaseException, counters: Counters) -> ErrorReply:
     """Count and log an error of ours, without its message."""
     counters.add("whichtoken_errors_total", type=type(error).__name__)
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in extract_tb(error.__traceback__)[-SHOWN:]]

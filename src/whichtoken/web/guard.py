@@ -63,7 +63,9 @@ class Guard:
         started, seen = monotonic(), dict[str, int]()
         try:
             await self._serve(scope, receive, _with_headers(send, seen))
-        except Exception as error:  # not passed on: a server would log its message, which may quote a text
+        except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # not passed on: a server would log its message, which may quote a text
             if "status" not in seen:
                 await send_error(_with_headers(send, seen), note_unexpected(error, self.counters))
         finally:

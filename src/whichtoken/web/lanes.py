@@ -82,7 +82,7 @@ class Lane:
         self._waiting: deque[Ticket] = deque()
         self._told: dict[str, int] = {}  # the position that each waiting job was told last
         self._running: Ticket | None = None
-        self._changed, self._closed = Condition(), False
+        self._name, self._changed, self._closed, self._died = name, Condition(), False, False
         self._thread = Thread(target=self._loop, name=f"jobs-{name}", daemon=True)
         self._thread.start()
 
@@ -90,8 +90,19 @@ class Lane:
         with self._changed:
             return len(self._waiting) + (self._running is not None)
 
+    def check_alive(self) -> None:
+        """Raise a Refusal if the thread has ended by an error, so that no job of this model would ever end."""
+        if self._died or not (self._closed or self._thread.is_alive()):
+            raise self._refusal()
+
+    def _refusal(self) -> Refusal:
+        return Refusal(
+            503, "LaneDied", f"the worker for jobs of {self._name} has ended by an error; restart the server"
+        )
+
     def submit(self, ticket: Ticket) -> None:
         with self._changed:
+            self.check_alive()
             if self._closed:
                 raise Refusal(503, "Stopping", "this server is stopping; start it again")
             self._waiting.append(ticket)
@@ -123,15 +134,32 @@ class Lane:
         self._thread.join(seconds)
 
     def _loop(self) -> None:
-        while True:
-            with self._changed:
-                self._running = None
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
-                    return
-                ticket = self._running = self._waiting.popleft()
-                self._tell_all()
-            self._work(ticket)
+        try:
+            while self._work_on_next():
+                pass
+        except BaseException as error:  # nothing but the end of the process is expected here
+            note_unexpected(error, self._counters)
+            self._give_up()
+
+    def _work_on_next(self) -> bool:
+        """Wait for a job and work on it; return whether there may be another."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                return False
+            ticket = self._running = self._waiting.popleft()
+            self._tell_all()
+        self._work(ticket)
+        return True
+
+    def _give_up(self) -> None:
+        """End all jobs, because nothing will work on them."""
+        with self._changed:
+            self._died = True
+            known = [*([self._running] if self._running is not None else []), *self._waiting]
+            self._waiting.clear()
+        for ticket in known:
+            self._end(ticket, "error", asdict(describe_error(self._refusal())))
 
     def _work(self, ticket: Ticket) -> None:
         report = Report(ticket, self._seconds)
@@ -146,14 +174,19 @@ class Lane:
                 pass
             except WhichTokenError as error:
                 ending = "error", asdict(describe_error(error))
-            except Exception as error:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # such as a panic of Rust code, after which the next job may do well
                 ending = "error", asdict(note_unexpected(error, self._counters))
         self._counters.add("whichtoken_job_seconds_total", monotonic() - report.started, kind=ticket.kind)
         self._counters.add("whichtoken_passes_total", report.passes)
         self._end(ticket, *ending)
 
     def _end(self, ticket: Ticket, name: str, reply: Any) -> None:
-        self._told.pop(ticket.id, None)
+        with self._changed:
+            self._told.pop(ticket.id, None)
+            if ticket is self._running:  # before its last event: whoever has that finds the lane free
+                self._running = None
         self._counters.add("whichtoken_jobs_total", kind=ticket.kind, ended=name)
         ticket.send(name, reply)
 

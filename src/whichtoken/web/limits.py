@@ -28,6 +28,7 @@ class Limits:
     records: int = field(default=500, metadata=LEAST)  # that are sent back, to be drawn or exported
     states: int = field(default=200, metadata=LEAST)  # of one input with parts switched off
     jobs: int = field(default=32, metadata=LEAST)  # running and waiting
+    clicks: int = field(default=32, metadata=LEAST)  # running and waiting
     job_seconds: float = field(default=300.0, metadata=LEAST)
     body_bytes: int = field(default=24_000_000, metadata=LEAST)
     body_seconds: float = field(default=30.0, metadata=LEAST)  # until the body of a request has arrived

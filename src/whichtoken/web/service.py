@@ -1,13 +1,14 @@
 """Service: everything that a running server holds, and how it ends."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Event, Lock
+from threading import Event, Lock, Semaphore
 from time import monotonic
 from typing import Any, TypeVar
 
 from whichtoken.models import Subject
-from whichtoken.models.cancelling import watched_by
+from whichtoken.models.cancelling import Cancelled, watched_by
 from whichtoken.records import Attribution
 from whichtoken.web.benchmarks import StoredBenchmark
 from whichtoken.web.counters import Counters, Labels
@@ -27,6 +28,7 @@ class Service:
 
     models: Mapping[str, Served]
     lanes: Mapping[str, Lane]
+    places: Semaphore  # for clicks, running and waiting, of all models
     limits: Limits
     counters: Counters
     info: InfoReply
@@ -43,15 +45,30 @@ class Service:
         same = (model for model in self.models.values() if model.subject.fingerprint() == record.revision)
         return next(same, None)
 
-    def watch_click(self, work: Callable[..., _T], *parts: Any) -> _T:
-        """Do the work of a click, unless the server is to end or the time of a job is over."""
+    @contextmanager
+    def place_of_click(self) -> Iterator[None]:
+        """Hold one of the places for clicks; raise a Refusal if none is free."""
+        if not self.places.acquire(blocking=False):
+            raise Refusal(
+                429, "TooManyClicks", f"{self.limits.clicks} clicks are being worked on or wait; try again in a moment"
+            )
+        try:
+            yield
+        finally:
+            self.places.release()
+
+    def watch_click(self, has_left: Event, work: Callable[..., _T], *parts: Any) -> _T:
+        """Do the work of a click, unless its caller has left, the server is to end, or the time of a job is over."""
         started = monotonic()
 
         def before_pass() -> None:
             self.check_running()
+            if has_left.is_set():
+                raise Cancelled
             if monotonic() - started > self.limits.job_seconds:
                 raise over_time(self.limits.job_seconds)
 
+        before_pass()  # it may have waited long
         with watched_by(before_pass):
             return work(*parts)
 
@@ -62,6 +79,12 @@ class Service:
     def check_running(self) -> None:
         if self.stopping.is_set():
             raise Refusal(503, "Stopping", "this server is stopping; start it again")
+
+    def check_health(self) -> None:
+        """Raise a Refusal if the server is stopping, or a model can no longer work on jobs."""
+        self.check_running()
+        for lane in self.lanes.values():
+            lane.check_alive()
 
     def check_free(self) -> None:
         """Raise a Refusal if no further job is accepted now."""
@@ -103,4 +126,5 @@ def make_service(
     models = serve_subjects(list(subjects))
     lanes = {name: Lane(name, limits.job_seconds, counters) for name in models}
     info = info_reply(models.values(), limits, benchmark=benchmark is not None, corpus=corpus is not None)
-    return Service(models, lanes, limits, counters, info, benchmark, corpus)
+    places = Semaphore(limits.clicks)
+    return Service(models, lanes, places, limits, counters, info, benchmark, corpus)

@@ -53,7 +53,11 @@ class EventStream(Response):
             return b": still here\n\n", False
 
     async def _listen(self, receive: Receive) -> None:
-        """Wait until the caller is gone."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await wait_until_left(receive)
         self._pieces.put_nowait(None)
+
+
+async def wait_until_left(receive: Receive) -> None:
+    """Wait until the caller has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
