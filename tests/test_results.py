@@ -191,13 +191,16 @@ def test_saved_rows_are_those_of_the_frame(results: wt.Results, tmp_path: Path) 
 
 
 def test_a_csv_file_keeps_texts_exactly(subject_of: Subjects) -> None:
-    example = TextExample(("=slow\u2028\u00e9",), id='a,"b"\nc', columns={"list": [1, None], "ok": True, "none": None})
+    example = TextExample(
+        ("=slow\u2028\u00e9",), id='a,"b"\nc', columns={"list": [1, None], "ok": True, "none": None, "old": "a\rb"}
+    )
     (row, *_) = csv.DictReader(io.StringIO(wt.explain(subject_of("bert"), [example]).to_csv(), newline=""))
     assert (row["id"], row["list"], row["ok"], row["none"]) == ('a,"b"\nc', "[1, null]", "true", "")
+    assert row["old"] == "a\rb"
     assert row["word"][0] == "="
 
 
-FORMULAS = ["=1+1", "@SUM(A1)", "+cmd", "-cmd", "\t=1", "\n=1", " =1", "\uff1d1+1", "- 5", "-5e", "+1,2"]
+FORMULAS = ["=1+1", "@SUM(A1)", "+cmd", "-cmd", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1+1", "- 5", "-5e", "+1,2"]
 HARMLESS = ["slow", "1 = 1", "it's", "\u2212", "", "-5", "+5", "-.5", "-1.5e-3", "007"]
 
 

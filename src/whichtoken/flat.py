@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
+from types import SimpleNamespace
 from typing import IO, Any
 
 from whichtoken.answers import GeneratedAnswer, PromptTokens, find_sources
@@ -182,7 +183,9 @@ def write_csv(
     `spreadsheet`: put an apostrophe before texts, and names of columns, that a spreadsheet would read as formulas.
     """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    # Only characters of the line end are quoted, and a carriage return within a text must be.
+    lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(lines, lineterminator="\r\n")
     names, rest = _names_and_rows(rows, columns)
     written = _quote_formula if spreadsheet else _cell
     writer.writerow(map(written, names))
