@@ -60,6 +60,24 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path) -> None:
             check_writable(path)
 
 
+def test_a_full_disk_is_said_before_the_work(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+
+    def attempt() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # as if the disk were full
+        for path in (folder / "new", tmp_path / "old"):
+            with pytest.raises(UsageError, match=rf"^{path} cannot be written: File too large$"):
+                check_writable(path)
+
+    (tmp_path / "old").touch()
+    assert forked(attempt) == 0
+    assert not list(folder.iterdir())
+    check_writable(folder / "new")
+    check_writable(os.devnull)
+    assert not list(folder.iterdir())
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -190,10 +191,36 @@ def test_saved_rows_are_those_of_the_frame(results: wt.Results, tmp_path: Path) 
 
 
 def test_a_csv_file_keeps_texts_exactly(subject_of: Subjects) -> None:
-    example = TextExample(("=slow\u2028\u00e9",), id='a,"b"\nc', columns={"list": [1, None], "ok": True, "none": None})
+    example = TextExample(
+        ("=slow\u2028\u00e9",), id='a,"b"\nc', columns={"list": [1, None], "ok": True, "none": None, "old": "a\rb"}
+    )
     (row, *_) = csv.DictReader(io.StringIO(wt.explain(subject_of("bert"), [example]).to_csv(), newline=""))
     assert (row["id"], row["list"], row["ok"], row["none"]) == ('a,"b"\nc', "[1, null]", "true", "")
+    assert row["old"] == "a\rb"
     assert row["word"][0] == "="
+
+
+FORMULAS = ["=1+1", "@SUM(A1)", "+cmd", "-cmd", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1+1", "- 5", "-5e", "+1,2"]
+HARMLESS = ["slow", "1 = 1", "it's", "\u2212", "", "-5", "+5", "-.5", "-1.5e-3", "007"]
+
+
+def test_texts_that_a_spreadsheet_would_compute_begin_with_an_apostrophe_if_that_is_asked_for() -> None:
+    columns = {f"text {i}": text for i, text in enumerate([*FORMULAS, *HARMLESS])}
+    source = Source(1, "=id", "+gold", {**columns, "=head": -2.5, "whole": -3, "ok": False, "list": ["=1"]})
+    record = replace(FINE, source=source, scores=tuple(-score for score in FINE.scores), label="-label")
+    results = wt.Results(({"=method": record},))
+    (plain, *_), (quoted, *_) = (
+        list(csv.DictReader(io.StringIO(results.to_csv(spreadsheet=spreadsheet), newline="")))
+        for spreadsheet in (False, True)
+    )
+    assert {name: plain[name] for name in columns} == columns
+    assert {name: quoted[name] for name in columns} == {
+        name: f"'{text}" if text in FORMULAS else text for name, text in columns.items()
+    }
+    assert (quoted["id"], quoted["gold"]) == ("'=id", "'+gold")
+    assert (quoted["label"], quoted["method"]) == ("'-label", "'=method")
+    assert (quoted["'=head"], quoted["whole"], quoted["ok"], quoted["list"]) == ("-2.5", "-3", "false", '["=1"]')
+    assert float(quoted["score"]) == float(plain["score"]) < 0
 
 
 def test_images_have_a_row_for_each_patch() -> None:
@@ -263,6 +290,9 @@ def test_a_benchmark_table_becomes_a_frame_and_files(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "x.csv")
     read = pd.read_csv(tmp_path / "x.csv", keep_default_na=False, na_values={"p": [""]})
     pd.testing.assert_frame_equal(read, frame, check_dtype=False)
+    named = replace(table, lines=(replace(table.lines[0], method="=1+1"),))
+    assert named.to_csv().splitlines()[1].startswith("=1+1,")
+    assert named.to_csv(spreadsheet=True).splitlines()[1].startswith("'=1+1,")
     table.to_parquet(tmp_path / "x.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "x.parquet"), frame, check_dtype=False)
     table.to_json(tmp_path / "table.json")

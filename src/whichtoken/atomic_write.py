@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO
 
 from whichtoken.boundary import describe_failure
@@ -46,7 +47,7 @@ def open_whole(path: str | Path, *, tidy: bool = True) -> Iterator[IO[bytes]]:
     `tidy`: first remove what killed processes left in the folder; this takes longer the more files it holds.
     """
     where = Path(path).expanduser()
-    check_writable(where)
+    _check_place(where)
     with writing(where):
         if where.exists() and not where.is_file():  # a device or a pipe, which must not be replaced
             with where.open("wb") as file:
@@ -123,9 +124,18 @@ def restore_folder(path: Path) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise UsageError if `path` cannot be written, so that this is known before long work."""
+    """Raise UsageError if `path` cannot be written, or its disk is full, so that this is known before long work."""
+    where = Path(path).expanduser()
+    _check_place(where)
     with writing(path):
-        where = Path(path).expanduser()
+        if where.is_file() or not where.exists():
+            with TemporaryFile(dir=where.resolve().parent) as probe:
+                probe.write(bytes(4096))
+                probe.flush()
+
+
+def _check_place(where: Path) -> None:
+    with writing(where):
         if where.is_dir():
             raise UsageError(f"{where} is a folder; give the name of a file")
         if not where.parent.is_dir():

@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
+from types import SimpleNamespace
 from typing import IO, Any
 
 from whichtoken.answers import GeneratedAnswer, PromptTokens, find_sources
@@ -62,6 +64,9 @@ ANSWERS = {
 }
 TYPES = {**WORDS, **ANSWERS}
 AT_ONCE = 50_000  # rows of a parquet file that are written together
+# What a spreadsheet may compute; the wide characters are read as formulas in some languages.
+FORMULA = re.compile(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Row = Mapping[str, Any]
 Result = Mapping[str, Attribution]
@@ -170,14 +175,22 @@ def _place(text: int | None, span: Span | None) -> dict[str, Any]:
     return {"text": text, "start": start, "end": end}
 
 
-def write_csv(rows: Iterable[Row], columns: Sequence[str] | None, file: IO[bytes]) -> None:
-    """Write rows as csv in UTF-8 as they arrive. `columns`: None for those of the first row."""
+def write_csv(
+    rows: Iterable[Row], columns: Sequence[str] | None, file: IO[bytes], *, spreadsheet: bool = False
+) -> None:
+    """Write rows as csv in UTF-8 as they arrive. `columns`: None for those of the first row.
+
+    `spreadsheet`: put an apostrophe before texts, and names of columns, that a spreadsheet would read as formulas.
+    """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    # Only characters of the line end are quoted, and a carriage return within a text must be.
+    lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(lines, lineterminator="\r\n")
     names, rest = _names_and_rows(rows, columns)
-    writer.writerow(names)
+    written = _quote_formula if spreadsheet else _cell
+    writer.writerow(map(written, names))
     for row in rest:
-        writer.writerow([_cell(row[name]) for name in names])
+        writer.writerow([written(row[name]) for name in names])
     text.flush()
     text.detach()  # `file` is closed by its owner
 
@@ -240,6 +253,12 @@ def _names_and_rows(rows: Iterable[Row], columns: Sequence[str] | None) -> tuple
 def _cell(value: Any) -> Any:
     """Return a value as csv shows it: nothing for None, and true or false."""
     return {None: "", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else _text(value)
+
+
+def _quote_formula(value: Any) -> Any:
+    """Return a value as csv shows it, with an apostrophe before a text that a spreadsheet would read as a formula."""
+    is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else _cell(value)
 
 
 def _text(value: Any) -> str | None:

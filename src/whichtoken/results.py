@@ -80,10 +80,13 @@ class Results:
         """
         return make_frame(word_rows(self, level), columns_of(self), TYPES)
 
-    def to_csv(self, path: str | Path | None = None, level: str = "word") -> str:
-        """Return the rows of `to_frame` as csv, and write them to `path`, if given."""
+    def to_csv(self, path: str | Path | None = None, level: str = "word", *, spreadsheet: bool = False) -> str:
+        """Return the rows of `to_frame` as csv, and write them to `path`, if given.
+
+        `spreadsheet`: put an apostrophe before texts that a spreadsheet would read as formulas, such as "=1+1".
+        """
         made = io.BytesIO()
-        write_csv(word_rows(self, level), columns_of(self), made)
+        write_csv(word_rows(self, level), columns_of(self), made, spreadsheet=spreadsheet)
         return save_text(made.getvalue().decode(), path)
 
     def to_parquet(self, path: str | Path, level: str = "word") -> None:

@@ -114,10 +114,13 @@ class BenchTable:
         """Return a pandas frame with one row for each method and metric: mean, 95 % interval, number of inputs, p."""
         return make_frame(_cell_rows(self), list(CELLS), CELLS)
 
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """Return the rows of `to_frame` as csv, and write them to `path`, if given."""
+    def to_csv(self, path: str | Path | None = None, *, spreadsheet: bool = False) -> str:
+        """Return the rows of `to_frame` as csv, and write them to `path`, if given.
+
+        `spreadsheet`: put an apostrophe before texts that a spreadsheet would read as formulas, such as "=1+1".
+        """
         made = io.BytesIO()
-        write_csv(_cell_rows(self), list(CELLS), made)
+        write_csv(_cell_rows(self), list(CELLS), made, spreadsheet=spreadsheet)
         return save_text(made.getvalue().decode(), path)
 
     def to_parquet(self, path: str | Path) -> None:

@@ -163,6 +163,8 @@ def label_index(label: Any, labels: Sequence[str]) -> int:
         same = [name for name in labels if name == label] or [n for n in labels if n.casefold() == label.casefold()]
         if same:
             return labels.index(same[0])
+        if shared := [name for i, name in enumerate(labels) if name == f"{label} ({i})"]:
+            raise BadSetting("target", label, f"the name of one label, but {len(shared)} share it: {', '.join(shared)}")
         if not label.isdecimal() or len(label) > 9:  # Python refuses to convert thousands of digits
             raise UnknownName("label", label, labels)
         label = int(label)  # as typed on a command line or in a file

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import os
+import random
 import re
 import shutil
 import signal
@@ -18,7 +19,7 @@ import pytest
 from tests.forked import forked
 from tests.heads.corpus import CORPUS as PARSED
 from tests.heads.corpus import conllu
-from tests.render.shown import FINE
+from tests.render.shown import FINE, attribution_of
 from tests.tiny import CORPUS, model_of, wordpiece
 
 import whichtoken as wt
@@ -862,6 +863,35 @@ def test_a_full_standard_output_is_one_line(words: list[str], saved: str) -> Non
         done = subprocess.run(whole, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == "whichtoken: standard output cannot be written: No space left on device\n"
     assert done.returncode == 2
+
+
+FULL = """
+mount -t tmpfs -o size=16k tmpfs {disk} || exit 77
+for name in x.html x.csv x.jsonl x.json x.parquet x.tex x.txt x.png; do
+  {command} show {saved} --out {disk}/$name; echo "code $?"; ls -A {disk}
+done
+head -c 16000 /dev/zero >{disk}/filled 2>/dev/null; cat /dev/zero >>{disk}/filled 2>/dev/null
+{command} explain slow --model {disk}/nowhere --out {disk}/x.html; echo "code $?"; ls -A {disk}
+"""
+
+
+@pytest.mark.slow  # the command runs nine times
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="this system has no mounts of one process")
+def test_a_full_disk_is_one_line_in_every_format(tmp_path: Path) -> None:
+    chance, saved, disk = random.Random(0), tmp_path / "saved.jsonl", tmp_path / "disk"
+    words = [f"word{i}" for i in range(300)]
+    scores = {name: [chance.random() for _ in words] for name in ("attcat", "cat", "gae", "rollout", "tis", "random")}
+    wt.Results(({name: attribution_of(words, of, method=name) for name, of in scores.items()},)).to_jsonl(saved)
+    disk.mkdir()
+    script = FULL.format(disk=disk, saved=saved, command=f"{sys.executable} -m whichtoken")
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("this user cannot mount a disk")
+    names = ("x.html", "x.csv", "x.jsonl", "x.json", "x.parquet", "x.tex", "x.txt", "x.png", "x.html")
+    assert done.stderr.splitlines() == [
+        f"whichtoken: {disk / name} cannot be written: No space left on device" for name in names
+    ]
+    assert done.stdout.split("\n") == [*["code 2"] * len(names), "filled", ""]
 
 
 def test_ctrl_c_while_a_row_is_written_waits_until_it_is() -> None:

@@ -84,6 +84,36 @@ def test_csv_goes_to_standard_output_and_parquet_needs_a_file(run: Any) -> None:
     assert (code, "parquet is not text, so it needs a file: --out NAME.parquet" in err) == (2, True)
 
 
+def test_a_table_for_a_spreadsheet_holds_no_formulas(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, out = tmp_path / "x.jsonl", tmp_path / "x.csv"
+    for options, first in (((), "="), (("--spreadsheet",), "'=")):
+        for words in (
+            ("explain", "=slow film", "--method", "attcat", "--format", "csv", *options),
+            ("compare", "=slow film", "--method", "attcat", "--format", "csv", *options),
+        ):
+            code, found, _ = run(*words)
+            assert code == 0
+            assert [row["word"] for row in csv.DictReader(io.StringIO(found))] == [first, "slow", "film"]
+        assert run("explain", "=slow film", "--method", "attcat", "--out", kept)[0] == 0
+        with pytest.raises(SystemExit) as ending:
+            main(["show", str(kept), "--out", str(out), *options])
+        assert ending.value.code == 0
+        assert [row["word"] for row in csv.DictReader(out.read_text(encoding="utf-8").splitlines())] == [
+            first,
+            "slow",
+            "film",
+        ]
+    capsys.readouterr()
+    code, _, err = run("explain", "=slow film", "--method", "attcat", "--spreadsheet", "--out", kept)
+    assert (code, err) == (
+        2,
+        "whichtoken: --spreadsheet is for csv, and the output is jsonl; use --format csv or --out NAME.csv, or leave "
+        "it out\n",
+    )
+
+
 def test_a_delimiter_can_be_chosen_where_several_fit(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", "text,kind;label", "slow,b;1", "film,a;0")
     code, _, err = run("explain", "--file", path)

@@ -1,6 +1,7 @@
 """Models that generate text: prompts, answers, rows and sources."""
 
 import copy
+import sys
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 from tests.tiny import language_subject
 
 import whichtoken as wt
+from whichtoken.data.prompts import Message
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.models.chat import render_chat
 
 PROMPT = "The film was slow, but the music was touching. It is a rare plot."
 CHAT = [
@@ -235,6 +238,51 @@ def wt_units(record: wt.Attribution) -> list[tuple[int, ...]]:
     from whichtoken.tasks import task_for
 
     return [unit.elements for unit in task_for(subject(chat=True)).units(record, "token")]
+
+
+LOOP = "{% for _ in range(99999) %}"
+HOSTILE = {
+    "loops": (LOOP * 3 + "{% endfor %}" * 3, "did not end within 1 s"),
+    "a power": ("{{ 10 ** (10 ** 10) }}", "did not end within 1 s"),
+    "a long text": ("{{ 'a' * 20000000 }}", r"makes a text of more than 10,000,000 characters"),
+    "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", r"refuses these messages: .*recursion"),
+    "brackets": ("{{" + "(" * 100_000 + "}}", r"refuses these messages|ended the process that rendered it"),
+    "own words": ("{{ raise_exception('not\nso') }}", r"refuses these messages: not so"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_chat_template_cannot_hang_the_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    template, message = HOSTILE[name]
+    own = language_subject(chat=True)
+    own.tokenizer.chat_template = template
+    if message.endswith("1 s"):
+        monkeypatch.setattr("whichtoken.models.templates.SECONDS", 1)
+    with pytest.raises(BadInput, match=f"input 1: the model's chat template {message}"):
+        wt.explain(own, prompt=["It is", CHAT], generate=3, methods="random")
+    monkeypatch.undo()
+    good: Any = wt.explain(subject(chat=True), prompt=CHAT, generate=3, methods="random")[0]
+    assert good["random"].texts[0].startswith("<s><system> It is a film.")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, memory is not limited")
+def test_a_chat_template_cannot_fill_the_memory() -> None:
+    own = language_subject(chat=True)
+    own.tokenizer.chat_template = "{{ 'a' * 10000000000 }}"
+    with pytest.raises(BadInput, match=r"the model's chat template needs more than 4 GB of memory"):
+        wt.explain(own, prompt=CHAT, generate=3, methods="random")
+
+
+def test_a_chat_is_rendered_as_transformers_renders_it() -> None:
+    own = language_subject(chat=True)
+    for template in (
+        "{{ eos_token }}{{ messages[0]['content'] }}{{ {'a': '<'} | tojson }}{% generation %}a{% endgeneration %}",
+        "{% for m in messages %}\n  {{ m['content'] | trim }}\n{% break %}{% endfor %}{{ add_generation_prompt }}",
+    ):
+        own.tokenizer.chat_template = template
+        chat = [{"role": "user", "content": " <b>\u00e9\U0001f600 \ud800\n"}]
+        expected = own.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        assert render_chat(own.tokenizer, [Message(**m) for m in chat], "it", 0)[0] == expected
 
 
 def test_a_foil_is_contrasted_where_it_differs() -> None:

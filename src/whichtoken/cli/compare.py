@@ -28,6 +28,7 @@ from whichtoken.cli.options import (
     References,
     Revision,
     Settings,
+    Spreadsheet,
     Target,
     Token,
     Trust,
@@ -104,6 +105,7 @@ def compare(
     level: LevelOption = "word",
     settings: Settings = None,
     numbers: Numbers = False,
+    spreadsheet: Spreadsheet = False,
 ) -> None:
     sampling = {"temperature": temperature, "top_p": top_p, "seed": seed}
     about_prompt = PromptOptions(
@@ -123,7 +125,8 @@ def compare(
     inputs.check_not_overwritten(out, items)
     names = single_value("--method", methods)
     built = inputs.build_methods(names or "all", settings or [])
-    sink = sink_of(form, out, make_look(level, False, numbers), 1 - items.n_images, items.n_images)
+    look = make_look(level, False, numbers)
+    sink = sink_of(form, out, look, 1 - items.n_images, items.n_images, spreadsheet=spreadsheet)
     goal = inputs.resolve_target(target, against)
     opening = Opening(trust, device, dtype, revision, batch_size, reading)
     subject = open_subject(model, references, heads, opening)

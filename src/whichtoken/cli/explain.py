@@ -29,6 +29,7 @@ from whichtoken.cli.options import (
     References,
     Revision,
     Settings,
+    Spreadsheet,
     Target,
     Targets,
     Token,
@@ -168,6 +169,7 @@ def explain(
     numbers: Numbers = False,
     how: How = "bilinear",
     top: Top = None,
+    spreadsheet: Spreadsheet = False,
     benchmark_folder: Annotated[
         Path | None, typer.Option("--benchmark", help="With --method auto: a folder written by bench --out.")
     ] = None,
@@ -183,9 +185,8 @@ def explain(
     items = typed.gather() if answer is None else about_prompt.gather(typed)
     bad.n_rows = len(items) + len(bad)
     inputs.check_against(against, items)
-    sink = sink_of(
-        form, out, make_look(level, difference, numbers, how, row), len(items) - items.n_images, items.n_images
-    )
+    look, n_texts = make_look(level, difference, numbers, how, row), len(items) - items.n_images
+    sink = sink_of(form, out, look, n_texts, items.n_images, spreadsheet=spreadsheet)
     inputs.check_not_overwritten(out, items)
     method = single_value("--method", methods)
     review.check_top(top, sink)

@@ -84,6 +84,13 @@ Format = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Output file; written completely or not at all.")]
+Spreadsheet = Annotated[
+    bool,
+    typer.Option(
+        "--spreadsheet",
+        help="For csv: put an apostrophe before texts that a spreadsheet would read as formulas, such as =1+1.",
+    ),
+]
 LevelOption = Annotated[
     str,
     typer.Option("--level", help="Show scores per word or per token.", autocompletion=one_of("word", "token")),

@@ -46,6 +46,7 @@ class Sink:
     look: Look
     n_texts: int
     n_images: int = 0
+    spreadsheet: bool = False  # csv without formulas
 
     def __post_init__(self) -> None:
         if self.kind not in FORMATS:
@@ -76,7 +77,9 @@ class Sink:
         return self.kind == "html" and self.n_texts > 1 and not self.n_images
 
 
-def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int, n_images: int = 0) -> Sink:
+def sink_of(
+    kind: str | None, out: Path | None, look: Look, n_texts: int, n_images: int = 0, *, spreadsheet: bool = False
+) -> Sink:
     """Return a sink of the requested format, else of the format that the file ending implies."""
     if out is not None and str(out) == "-":
         raise UsageError("--out - is not a file; omit --out to write to standard output, in any --format")
@@ -88,7 +91,10 @@ def sink_of(kind: str | None, out: Path | None, look: Look, n_texts: int, n_imag
             )
     if look.differences and kind in ("json", "jsonl", "csv", "parquet"):
         raise UsageError(f"--difference is for pictures, and {kind} has the scores of each method; leave it out")
-    return Sink(kind or "terminal", out, look, n_texts, n_images)
+    if spreadsheet and kind != "csv":
+        found = f"--spreadsheet is for csv, and the output is {kind or 'terminal'}"
+        raise UsageError(f"{found}; use --format csv or --out NAME.csv, or leave it out")
+    return Sink(kind or "terminal", out, look, n_texts, n_images, spreadsheet)
 
 
 @dataclass
@@ -172,7 +178,7 @@ def _json(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
 
 
 def _csv(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:
-    write_csv(word_rows(results, sink.look.level), None, file)
+    write_csv(word_rows(results, sink.look.level), None, file, spreadsheet=sink.spreadsheet)
 
 
 def _parquet(results: Iterable[Result], sink: Sink, file: IO[bytes]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, make_look
+from whichtoken.cli.options import Differences, Format, How, LevelOption, Numbers, Out, Spreadsheet, make_look
 from whichtoken.cli.outputs import sink_of, write_results
 from whichtoken.cli.prompts import ShownRow
 from whichtoken.cli.subject import say_written
@@ -22,6 +22,7 @@ def show(
     numbers: Numbers = False,
     how: How = "bilinear",
     row: ShownRow = None,
+    spreadsheet: Spreadsheet = False,
 ) -> None:
     from whichtoken.render.review import by_input
 
@@ -31,6 +32,7 @@ def show(
     results: list[Any] = [group for text in texts for group in text.groups]
     n_images = sum(text.record.picture is not None for text in texts)
     look = make_look(level, difference, numbers, how, row)
-    progress = write_results(results, sink_of(form, out, look, len(texts) - n_images, n_images))
+    sink = sink_of(form, out, look, len(texts) - n_images, n_images, spreadsheet=spreadsheet)
+    progress = write_results(results, sink)
     if progress.finished:
         say_written(out)

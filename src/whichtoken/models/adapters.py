@@ -172,10 +172,13 @@ def _read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     if file is None:
         raise UsageError(f"{folder} has {CONFIG}, but no {WEIGHTS[0]}; save the adapter again: save_pretrained(folder)")
     with while_reading(file, UsageError):
-        if file.suffix == ".bin":
-            stored = torch.load(file, map_location="cpu", weights_only=True)
-            shapes = {name: tuple(value.shape) for name, value in stored.items() if isinstance(value, Tensor)}
-        else:
-            with safe_open(file, "pt") as weights:
-                shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    return {name.removeprefix(PREFIX): shape for name, shape in shapes.items()}
+        return {name.removeprefix(PREFIX): shape for name, shape in read_shapes(file).items()}
+
+
+def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors in a file of weights."""
+    if file.suffix == ".bin":
+        stored = torch.load(file, map_location="cpu", weights_only=True)
+        return {name: tuple(value.shape) for name, value in stored.items() if isinstance(value, Tensor)}
+    with safe_open(file, "pt") as weights:
+        return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118

@@ -1,5 +1,6 @@
 """Tables of the supported architectures and heads. To add one, add a row here and a tiny model to `tests/tiny.py`."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -176,6 +177,11 @@ class Head:
     pools: bool = True  # the head reads pooled positions, not every token
     generates: bool = False  # the labels are the tokens of the vocabulary
 
+    @property
+    def has_named_labels(self) -> bool:
+        """Whether the configuration names the labels."""
+        return self.labels is _class_labels
+
     def read(self, model: Any, output: Any, mask: Tensor) -> Tensor:
         """Return the logits, batch first; raise UnsupportedModel if this model has another head."""
         logits = self.logits(output, mask)
@@ -199,7 +205,12 @@ def _span_logits(output: Any, mask: Tensor) -> Tensor | None:
 
 
 def _class_labels(config: Any) -> tuple[str, ...]:
-    return tuple(str((config.id2label or {}).get(i, f"LABEL_{i}")) for i in range(config.num_labels))
+    """Return the names of the labels; those that share a name, as two of ImageNet do, get their numbers behind it."""
+    names = [str((config.id2label or {}).get(i, f"LABEL_{i}")) for i in range(config.num_labels)]
+    while len(set(names)) < len(names):
+        counts = Counter(names)
+        names = [f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(names)]
+    return tuple(names)
 
 
 def _span_labels(config: Any) -> tuple[str, ...]:

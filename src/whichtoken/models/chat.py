@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from whichtoken.data.prompts import Message
 from whichtoken.errors import BadInput
+from whichtoken.models.templates import TemplateError, render_template
 from whichtoken.words import Span
 
 MARK = "\ue000{}\ue001"  # private characters that no message has
@@ -37,11 +40,14 @@ def render_chat(tokenizer: Any, messages: Sequence[Message], title: str, number:
 def _render(tokenizer: Any, messages: Sequence[Message], number: int) -> str:
     listed = [{"role": message.role, "content": message.content} for message in messages]
     try:
-        text: str = tokenizer.apply_chat_template(listed, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # of jinja2, from a template that does not allow these roles or their order
+        if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:  # in code of its own
+            return str(tokenizer.apply_chat_template(listed, tokenize=False, add_generation_prompt=True))
+        return render_template(tokenizer.get_chat_template(), listed, tokenizer.special_tokens_map)
+    except TemplateError as error:
+        raise BadInput(f": the model's chat template {error}; give the prompt as one text", index=number) from error
+    except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise BadInput(f": the model's chat template refuses these messages: {reason}", index=number) from error
-    return text
 
 
 def _search_contents(text: str, messages: Sequence[Message], number: int) -> list[Span]:

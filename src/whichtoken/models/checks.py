@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
+from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError, show
+from whichtoken.models.architectures import Head
 from whichtoken.models.encoding import Document
 from whichtoken.models.modules import list_modules, list_named_modules
 
@@ -108,9 +109,16 @@ def check_tokenizer(model: Any, tokenizer: Any, positions_after_padding: bool) -
         raise UnsupportedModel(f"{type(model).__name__} counts positions from config.pad_token_id, which is None")
 
 
-def describe_encoder(title: str, model: Any) -> str:
-    """Say why an encoder that predicts tokens is not supported."""
-    return (
-        f"{title} is a language model ({type(model).__name__}) of an encoder; supported are decoders, such as gpt2 "
-        "and llama"
-    )
+def check_head(head: Head, model: Any, title: str, *, is_causal: bool) -> None:
+    """Raise UnsupportedModel for an encoder that predicts tokens, and UsageError if names of labels have numbers that
+    the model does not have: all labels would be called something else.
+    """
+    if head.generates and not is_causal:
+        raise UnsupportedModel(
+            f"{title} is a language model ({type(model).__name__}) of an encoder; supported are decoders, such as gpt2 "
+            "and llama"
+        )
+    named, count = getattr(model.config, "id2label", None), getattr(model.config, "num_labels", 0)
+    if head.has_named_labels and named and (unnamed := set(range(count)) - set(named)):
+        found = f"id2label in the config.json of {title} has no name for label {min(unnamed)}, but names for"
+        raise UsageError(f"{found} {', '.join(map(show, named))}; expected 0 to {count - 1}")

@@ -1,12 +1,13 @@
 """Load a model and its tokenizer or image processor from a folder, from the hub or as an adapter, or the default."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import LogRecord
 from pathlib import Path
 from threading import get_ident
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 from transformers.models.auto.tokenization_auto import get_tokenizer_config, tokenizer_class_from_name
 from transformers.utils import logging
 
+from whichtoken.boundary import describe_failure
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError, WhichTokenError
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
@@ -22,6 +24,15 @@ from whichtoken.models.adapters import CONFIG as ADAPTER
 from whichtoken.models.adapters import Adapter, import_peft, read_adapter
 from whichtoken.models.architectures import Architecture, architecture_named, find_head
 from whichtoken.models.checks import check_batch_size
+from whichtoken.models.configuration import (
+    Shape,
+    check_counts,
+    check_size,
+    describe_mismatch,
+    describe_shapes,
+    find_weights,
+    read_settings,
+)
 from whichtoken.models.hub import CONFIG, ModelFiles, find_source
 from whichtoken.models.images import check_pillow
 from whichtoken.models.kinds import check_kind
@@ -47,6 +58,14 @@ OWN_CODE = (
     "needs Python code of its own (auto_map in its configuration), which is not run; read that code, and if you trust "
     "it, allow it: trust_remote_code=True, or --trust-remote-code"
 )
+MISMATCH = "ignore_mismatched_sizes"  # is in what transformers raises if sizes do not fit
+# What to do if this part of a folder cannot be read.
+FIXES = {
+    "config.json": "correct it, or save the model again: model.save_pretrained(folder)",
+    "processor": "save the one used in training there: save_pretrained(folder)",
+    "weights": "save or download them again",
+}
+SHOWN = 3  # names of weights that a message lists
 # What an error of transformers or torch means if it names this argument: the files cannot be read without running code.
 REFUSED = {
     "trust_remote_code": OWN_CODE,
@@ -153,21 +172,29 @@ def _read_model(
     """Read a whole model. With an adapter: its base model, with the head that the adapter was trained with."""
     place, revision = source.place, source.revision
     configured = place if adapter is None or not (adapter.folder / CONFIG).is_file() else adapter.folder
-    what = find_head((), None).what
-    try:
-        with _hide_reports():
+    settings = read_settings(configured)
+    check_counts(settings, place)
+    with _hide_reports():
+        with _explaining_failures(source, find_head((), None).what, "config.json"):
             config = AutoConfig.from_pretrained(configured, revision=revision, trust_remote_code=trusted)
+            if not settings:  # on the hub
+                check_counts(config.to_dict(), place)
             stored = config.architectures or ()
             class_names = stored if adapter is None else adapter.class_names(stored)
             check_kind(repr(str(source)), class_names, config)
             architecture = architecture_named(config.model_type, type(config).__name__)
             _check_attention_code(str(source), config)
             head = find_head(class_names, architecture)
-            what = head.what
             if adapter is not None and adapter.n_labels not in (None, config.num_labels):
                 config.num_labels = adapter.n_labels
+        with _explaining_failures(source, head.what, "config.json"):
+            # A model with code of its own may be built otherwise.
+            shapes = describe_shapes(config, head.auto_class) if find_weights(place) and not trusted else {}
+            check_size(place, shapes, is_quantised=hasattr(config, "quantization_config"))
+        with _explaining_failures(source, head.what, "processor"):
             own_files = None if adapter is None or not _has_vocabulary(adapter.folder) else ModelFiles(adapter.folder)
             processor = _load_processor(own_files or source, architecture, trusted)
+        with _explaining_failures(source, head.what, "weights", shapes):
             model, report = getattr(transformers, head.auto_class).from_pretrained(
                 place,
                 config=config,
@@ -176,31 +203,53 @@ def _read_model(
                 output_loading_info=True,
                 trust_remote_code=trusted,
             )
-    except WhichTokenError:
-        raise
-    except Exception as error:  # transformers, safetensors and tokenizers raise exceptions of their own
-        raise _explain_failure(str(source), what, error) from error
     missing = sorted(key for key in report["missing_keys"] if adapter is None or key not in adapter.shapes)
     if missing:
-        first = what.partition(" with ")[0].rstrip(",")
         title = repr(str(source)) if adapter is None else f"{str(adapter.folder)!r} and its base model"
+        first = head.what.partition(" with ")[0].rstrip(",")
+        fix = f"fine-tune it as {first} first"
+        if any(key.startswith(f"{model.base_model_prefix}.") for key in missing):
+            fix = f"save or download its weights again, or correct {CONFIG}, which describes more"
+        more = f" and {len(missing) - SHOWN} others" if len(missing) > SHOWN else ""
         raise UnsupportedModel(
-            f"{title} {'has' if adapter is None else 'have'} no weights for {', '.join(missing)}; fine-tune it as "
-            f"{first} first"
+            f"{title} {'has' if adapter is None else 'have'} no weights for {', '.join(missing[:SHOWN])}{more}; {fix}"
         )
     return _Files(model, processor, getattr(model.config, "_commit_hash", None) or "")
 
 
-def _explain_failure(title: str, what: str, error: Exception) -> WhichTokenError:
-    """Return the error to raise when transformers, safetensors, tokenizers or peft cannot read a model."""
+@contextmanager
+def _explaining_failures(
+    source: ModelFiles, what: str, part: str, shapes: Mapping[str, Shape] = MappingProxyType({})
+) -> Iterator[None]:
+    """Turn what transformers, safetensors and tokenizers raise while they read a part of a model into an error of ours.
+
+    `shapes`: of the tensors that the configuration describes.
+    """
+    try:
+        yield
+    except WhichTokenError:
+        raise
+    except Exception as error:
+        failure = _explain_failure(str(source), what, error, part if Path(source.place).is_dir() else "")
+        if MISMATCH in str(error):
+            failure = UsageError(f"{failure}; {describe_mismatch(source.place, shapes)}")
+        raise failure from error
+
+
+def _explain_failure(title: str, what: str, error: Exception, part: str = "") -> WhichTokenError:
+    """Return the error to raise when transformers, safetensors, tokenizers or peft cannot read a model.
+
+    `part`: of a folder, which the caller can mend.
+    """
     text = str(error).replace(title, "")
     for argument, meaning in REFUSED.items():
         if argument in text:
             return UnsupportedModel(f"{title!r} {meaning}")
-    if "ignore_mismatched_sizes" in text:  # the sizes are in the report that transformers logs
-        return UsageError(f"cannot load {title!r} as {what}: the sizes of its weights do not fit its config.json")
-    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return UsageError(f"cannot load {title!r} as {what}: {reason}")
+    failed = f"cannot load {title!r} as {what}"
+    if MISMATCH in text:  # the sizes are only in the report that transformers logs
+        return UsageError(f"{failed}: the sizes of its weights do not fit its config.json")
+    reason = describe_failure(error).rstrip(".")
+    return UsageError(f"{failed}: its {part}: {reason}; {FIXES[part]}" if part else f"{failed}: {reason}")
 
 
 def _check_attention_code(name: str, config: Any) -> None:

@@ -26,10 +26,10 @@ from whichtoken.models.checks import (
     check_batch_size,
     check_eval,
     check_fit,
+    check_head,
     check_tokenizer,
     check_values,
     count_embeddings,
-    describe_encoder,
     unwrap,
 )
 from whichtoken.models.encoding import (
@@ -88,8 +88,7 @@ class Subject:
         check_eval(self.model)
         if self.origin is not None:
             return  # the other checks were made for the original subject
-        if self.head.generates and not self.architecture.causal:
-            raise UnsupportedModel(describe_encoder(self.title, self.model))
+        check_head(self.head, self.model, self.title, is_causal=self.architecture.causal)
         check_batch_size(self.batch_size)
         check_values(self.model)
         self._check_reading()
