@@ -199,6 +199,28 @@ def test_sources_and_the_rest_sum_to_the_scores(sources: str) -> None:
         assert matrix.sources == ("The film was slow, but the music was touching.", "It is a rare plot.")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "sentences"),
+    [
+        (
+            "Dr. A met Mr. B at 5 p.m. in the U.S. Senate. It was slow.",
+            ["Dr. A met Mr. B at 5 p.m. in the U.S. Senate."],
+        ),
+        ("電影は遅い。音楽は良い！本当？", ["電影は遅い。", "音楽は良い！"]),  # noqa: RUF001
+    ],
+)
+def test_a_sentence_of_any_language_is_one_source(prompt: str, sentences: list[str]) -> None:
+    record = explain(prompt=prompt, sources="sentence", generate=1, methods="context-cite")["context-cite"]
+    assert list(record.matrix.sources[:-1]) == sentences
+    assert len(set(record.matrix.scores[0])) == len(sentences) + 1, "each has a score of its own"
+
+
+def test_a_row_of_a_sentence_is_not_cut_at_abbreviations() -> None:
+    record = explain(generate=None, continuation=" Dr. A slept until 5 p.m. in it. It was 3.5 long.", rows="sentence")
+    rows = [row.text.strip() for row in record["attn-lrp"].generated.rows]
+    assert rows == ["Dr. A slept until 5 p.m. in it.", "It was 3.5 long."]
+
+
 def test_documents_are_put_before_the_prompt_and_share_the_answer() -> None:
     documents = {"one": "The film was slow.", "two": "It is a rare plot. The actors were won."}
     (result,) = wt.explain(

@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from whichtoken.answers import ANSWER, PROMPT, PromptTokens, Segment, find_sources, split_sentences
+from whichtoken.answers import ANSWER, PROMPT, PromptTokens, Segment, find_sources, name_sentences
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Level
 from whichtoken.data.prompts import Prompt, put_documents
 from whichtoken.errors import BadInput
 from whichtoken.models import Document, Subject
 from whichtoken.models.chat import render_chat
+from whichtoken.sentences import sentence_groups
 from whichtoken.targets import RowLevel
-from whichtoken.words import Span, sentence_groups
+from whichtoken.words import Span
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def read_prompt(subject: Subject, given: Prompt, number: int) -> PromptDocument:
         document = _mark_template(document, contents)
     named = _find_documents(prompt, text)
     regions = _cut_regions(contents, [segment.span for segment in named])
-    segments = (*roles, *named, *split_sentences(text, regions))
+    segments = (*roles, *named, *name_sentences(text, regions))
     if all(sequence is None for sequence in document.sequences):
         raise BadInput("is an empty prompt; give at least one word", index=number)
     return PromptDocument(replace(prompt, continuation=given.continuation), document, segments)
