@@ -7,13 +7,13 @@ maps of its sentences or tokens. No torch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 from whichtoken.checks import check_lengths, require
+from whichtoken.sentences import sentence_groups, split_sentences
 from whichtoken.targets import RowLevel, SourceLevel
 from whichtoken.trust import Confidence
-from whichtoken.words import SENTENCE_END, Span, sentence_groups, word_groups
+from whichtoken.words import Span, word_groups
 
 PROMPT, ANSWER = 0, 1  # indices of the record's texts
 REST = "the rest of the prompt"
@@ -179,17 +179,12 @@ def share_segments(tokens: PromptTokens, answer: GeneratedAnswer) -> tuple[Segme
     return tuple(shares)
 
 
-def split_sentences(text: str, regions: Sequence[Span]) -> list[Segment]:
-    """Return the sentences of each region of a text, without the white space around them."""
-    segments = []
-    for start, end in regions:
-        borders = [start, *(start + match.end() for match in SENTENCE_END.finditer(text[start:end])), end]
-        for first, last in pairwise(borders):
-            visible = text[first:last].strip()
-            if visible:
-                at = text.index(visible, first)
-                segments.append(Segment("sentence", visible, (at, at + len(visible))))
-    return segments
+def name_sentences(text: str, regions: Sequence[Span]) -> list[Segment]:
+    """Return the sentences of each region of a text."""
+    found = [
+        (start + first, start + last) for start, end in regions for first, last in split_sentences(text[start:end])
+    ]
+    return [Segment("sentence", text[slice(*span)], span) for span in found]
 
 
 def find_row(tokens: PromptTokens, answer: GeneratedAnswer, text: str) -> AnswerRow | None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from whichtoken.answers import PromptTokens, find_sources
 from whichtoken.records import Attribution
+from whichtoken.sentences import sentence_groups
 from whichtoken.targets import SourceLevel
 from whichtoken.trust import Interaction
-from whichtoken.words import sentence_groups, word_groups
+from whichtoken.words import word_groups
 
 _LEVELS: Mapping[str, SourceLevel] = {name: name for name in ("token", "word", "sentence", "document")}
 

@@ -1,14 +1,10 @@
 """Merge sub-word scores into word scores; words are slices of the original text. No torch."""
 
-import re
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 Span = tuple[int, int]  # character offsets into one text: start, end
 APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}"
-CLOSING = APOSTROPHES + '"\N{RIGHT DOUBLE QUOTATION MARK})]'
-SENTENCE_END = re.compile(rf"[.!?…]+[{re.escape(CLOSING)}]*\s+|\s*(?:\n|<br\s*/?>)+\s*")
 
 
 @dataclass(frozen=True)
@@ -60,26 +56,6 @@ def word_groups(
     tokens = enumerate(zip(sequences, word_ids, spans, strict=True))
     pieces = [WordPiece(s, word, span, position) for position, (s, word, span) in tokens if s is not None and span]
     return tuple(tuple(int(piece.score) for piece in group) for _, group in _group_pieces(texts, pieces))
-
-
-def sentence_groups(
-    texts: Sequence[str], spans: Sequence[Span | None], sequences: Sequence[int | None]
-) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of each sentence's tokens, in reading order. Special tokens belong to no sentence.
-
-    A sentence ends after . ! or ? (with closing quotes and brackets) before white space, or at a line break. That
-    splits after abbreviations, too, which only makes some parts smaller.
-    """
-    starts = [[0, *(match.end() for match in SENTENCE_END.finditer(text))] for text in texts]
-    groups: dict[tuple[int, int], list[int]] = {}
-    for position, (sequence, span) in enumerate(zip(sequences, spans, strict=True)):
-        if sequence is not None and span:
-            part = texts[sequence][slice(*span)]
-            first = span[0] + (
-                len(part) - len(part.lstrip()) if part.strip() else 0
-            )  # GPT-2's tokens begin with spaces
-            groups.setdefault((sequence, bisect_right(starts[sequence], first)), []).append(position)
-    return tuple(tuple(groups[key]) for key in sorted(groups))
 
 
 def join_words(texts: Sequence[str], pieces: Sequence[WordPiece]) -> tuple[Word, ...]:

@@ -4,6 +4,7 @@ import copy
 import sys
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -202,6 +203,28 @@ def test_sources_and_the_rest_sum_to_the_scores(sources: str) -> None:
         assert matrix.sources == ("The film was slow, but the music was touching.", "It is a rare plot.")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "sentences"),
+    [
+        (
+            "Dr. A met Mr. B at 5 p.m. in the U.S. Senate. It was slow.",
+            ["Dr. A met Mr. B at 5 p.m. in the U.S. Senate."],
+        ),
+        ("電影は遅い。音楽は良い！本当？", ["電影は遅い。", "音楽は良い！"]),  # noqa: RUF001
+    ],
+)
+def test_a_sentence_of_any_language_is_one_source(prompt: str, sentences: list[str]) -> None:
+    record = explain(prompt=prompt, sources="sentence", generate=1, methods="context-cite")["context-cite"]
+    assert list(record.matrix.sources[:-1]) == sentences
+    assert len(set(record.matrix.scores[0])) == len(sentences) + 1, "each has a score of its own"
+
+
+def test_a_row_of_a_sentence_is_not_cut_at_abbreviations() -> None:
+    record = explain(generate=None, continuation=" Dr. A slept until 5 p.m. in it. It was 3.5 long.", rows="sentence")
+    rows = [row.text.strip() for row in record["attn-lrp"].generated.rows]
+    assert rows == ["Dr. A slept until 5 p.m. in it.", "It was 3.5 long."]
+
+
 def test_documents_are_put_before_the_prompt_and_share_the_answer() -> None:
     documents = {"one": "The film was slow.", "two": "It is a rare plot. The actors were won."}
     (result,) = wt.explain(
@@ -216,6 +239,52 @@ def test_documents_are_put_before_the_prompt_and_share_the_answer() -> None:
         assert [s.name for s in record.segments() if s.kind == "sentence"][1] == "It is a rare plot."
     inside = wt.explain(subject(), prompt=record.texts[0], documents=documents, generate=3, methods="leave-one-out")
     assert inside[0]["leave-one-out"].matrix == record.matrix
+
+
+def places_of(prompt: Any, documents: Any, chat: bool = False) -> tuple[str, dict[str, tuple[int, int]]]:
+    result: Any = wt.explain(subject(chat=chat), prompt=prompt, documents=documents, generate=1, methods="random")[0]
+    generated = result["random"].generated
+    named = [segment for segment in generated.segments if segment.kind == "document"]
+    return result["random"].texts[0], {segment.name: segment.span for segment in named}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("prompt", "documents", "text"),
+    [
+        ("Who?", ["a b", "x a b y"], "a b\n\nx a b y\n\nWho?"),
+        ("Is a b it?", ["a b", "x a b y"], "x a b y\n\nIs a b it?"),
+        ("x a b y. a b it?", ["a b", "x a b y"], "x a b y. a b it?"),
+        ("a b. x a b y. Who?", ["a b", "x a b y"], "a b. x a b y. Who?"),
+        ("Who?", ["a b", "a b"], "a b\n\na b\n\nWho?"),
+        ("a b? a b", ["a b", "a b"], "a b? a b"),
+        ("a b c. a b", ["a b", "b c"], "a b c. a b"),
+        ("Who?", [" a b\n", "a b c"], None),
+    ],
+)
+def test_every_document_has_a_place_of_its_own(prompt: str, documents: list[str], text: str, order: int) -> None:
+    documents = documents[::order]
+    whole, places = places_of(prompt, documents)
+    if order == 1 and text is not None:
+        assert whole == text
+    assert [whole[slice(*span)] for span in places.values()] == [document.strip() for document in documents]
+    spans = sorted(places.values())
+    assert all(left[1] <= right[0] for left, right in pairwise(spans)), places
+
+
+def test_documents_in_the_messages_of_a_chat_have_places_of_their_own() -> None:
+    chat = [{"role": "system", "content": "It is slow."}, {"role": "user", "content": " was it? slow"}]
+    documents = ["slow", "a slow film", "was"]
+    whole, places = places_of(chat, documents, chat=True)
+    assert whole == "<s><system> It is slow.\n<user> a slow film\n\n was it? slow\n<assistant> "
+    assert [whole[slice(*span)] for span in places.values()] == documents
+    assert places["document 1"] == (whole.index("slow."), whole.index("slow.") + 4)
+
+
+@pytest.mark.parametrize("documents", [["a b", "x a b y"], ["x a b y", "a b"], ["x a", "a b"], ["x a b y", "x a b y"]])
+def test_a_document_that_is_only_inside_another_is_refused(documents: list[str]) -> None:
+    with pytest.raises(BadInput, match=r"input 0: document [12] has no place of its own .* overlaps document [12]"):
+        places_of("Is x a b y it?", documents)
 
 
 def test_a_chat_has_roles_and_its_template_is_never_removed() -> None:

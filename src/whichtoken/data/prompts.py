@@ -1,6 +1,7 @@
 """Prompts of language models: a text or the messages of a chat, with documents and a continuation. No torch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -150,18 +151,65 @@ def _check_continuation(text: Any, index: int) -> str:
     return text
 
 
-def put_documents(prompt: Prompt) -> Prompt:
-    """Return the prompt with its documents: those that it does not contain are put before the text, or before the last
-    message of the user, each followed by an empty line.
+@dataclass(frozen=True)
+class DocumentPlace:
+    """Where a document is, without the white space around it."""
+
+    text: int  # index in `Prompt.texts`
+    span: tuple[int, int]  # characters
+
+    def overlaps(self, other: "DocumentPlace") -> bool:
+        return self.text == other.text and self.span[0] < other.span[1] and other.span[0] < self.span[1]
+
+
+def put_documents(prompt: Prompt, index: int) -> tuple[Prompt, tuple[DocumentPlace, ...]]:
+    """Return the prompt with its documents, and the place of each; no two overlap.
+
+    Documents that the prompt does not contain are put before the text, or before the last message of the user, each
+    followed by an empty line. BadInput if the prompt contains a document only where it overlaps others.
     """
-    content = [prompt.text, *(message.content for message in prompt.messages)]
-    missing = [text for _, text in prompt.documents if not any(text in one for one in content)]
-    if not missing:
-        return prompt
+    places = _find_documents(prompt, index)
+    host = max((i for i, message in enumerate(prompt.messages) if message.role == "user"), default=0)
+    before, put = "", dict[int, DocumentPlace]()
+    for number, (_, text) in enumerate(prompt.documents):
+        if number not in places:
+            start = len(before) + len(text) - len(text.lstrip())
+            put[number] = DocumentPlace(host, (start, start + len(text.strip())))
+            before += f"{text}\n\n"
+    for number, place in places.items():
+        moved = len(before) if place.text == host else 0
+        put[number] = DocumentPlace(place.text, (place.span[0] + moved, place.span[1] + moved))
+    ordered = tuple(put[number] for number in range(len(prompt.documents)))
     if not prompt.messages:
-        return replace(prompt, text="\n\n".join([*missing, prompt.text]))
-    last = max((i for i, message in enumerate(prompt.messages) if message.role == "user"), default=0)
-    messages: Sequence[Message] = [
-        Message(m.role, "\n\n".join([*missing, m.content])) if i == last else m for i, m in enumerate(prompt.messages)
-    ]
-    return replace(prompt, messages=tuple(messages))
+        return replace(prompt, text=before + prompt.text), ordered
+    messages = tuple(replace(m, content=before + m.content) if i == host else m for i, m in enumerate(prompt.messages))
+    return replace(prompt, messages=messages), ordered
+
+
+def _find_documents(prompt: Prompt, index: int) -> dict[int, DocumentPlace]:
+    """Return the places of the documents that the prompt contains, by their numbers.
+
+    Those with the fewest places to choose from come first, and of these the longest, which may contain others.
+    """
+    found = {
+        number: [
+            DocumentPlace(i, (match.start(), match.start() + len(text.strip())))
+            for i, whole in enumerate(prompt.texts)
+            for match in re.finditer(f"(?={re.escape(text.strip())})", whole)
+        ]
+        for number, (_, text) in enumerate(prompt.documents)
+        if any(text in whole for whole in prompt.texts)
+    }
+    taken = dict[int, DocumentPlace]()
+    for number in sorted(found, key=lambda i: (len(found[i]), -len(prompt.documents[i][1]))):
+        own = next((place for place in found[number] if not any(map(place.overlaps, taken.values()))), None)
+        if own is None:
+            other = next(i for i, place in taken.items() if any(map(place.overlaps, found[number])))
+            name, first = prompt.documents[number][0], prompt.documents[other][0]
+            raise BadInput(
+                f": {name} has no place of its own in the prompt: where the prompt contains it, it overlaps {first}; "
+                "leave one of them out, or take them out of the prompt, and they are put before it",
+                index=index,
+            )
+        taken[number] = own
+    return taken

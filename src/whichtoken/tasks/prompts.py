@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from whichtoken.answers import ANSWER, PROMPT, PromptTokens, Segment, find_sources, split_sentences
+from whichtoken.answers import ANSWER, PROMPT, PromptTokens, Segment, find_sources, name_sentences
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Level
-from whichtoken.data.prompts import Prompt, put_documents
+from whichtoken.data.prompts import DocumentPlace, Prompt, put_documents
 from whichtoken.errors import BadInput
 from whichtoken.models import Document, Subject
 from whichtoken.models.chat import render_chat
 from whichtoken.models.encoding import decode
+from whichtoken.sentences import sentence_groups
 from whichtoken.targets import RowLevel
-from whichtoken.words import Span, sentence_groups
+from whichtoken.words import Span
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class AnswerText:
 
 def read_prompt(subject: Subject, given: Prompt, number: int) -> PromptDocument:
     """Tokenize a prompt and name its segments: what each role said, documents, and the sentences of these."""
-    prompt = put_documents(given)
+    prompt, places = put_documents(given, number)
     if prompt.messages:
         text, contents = render_chat(subject.tokenizer, prompt.messages, subject.title, number)
         roles = [Segment("role", m.role, span) for m, span in zip(prompt.messages, contents, strict=True)]
@@ -57,9 +58,12 @@ def read_prompt(subject: Subject, given: Prompt, number: int) -> PromptDocument:
     document = subject.encode_prompt(text, bool(prompt.messages), number)
     if prompt.messages:
         document = _mark_template(document, contents)
-    named = _find_documents(prompt, text)
+    named = [
+        Segment("document", name, _move_place(prompt, place, contents, text))
+        for (name, _), place in zip(prompt.documents, places, strict=True)
+    ]
     regions = _cut_regions(contents, [segment.span for segment in named])
-    segments = (*roles, *named, *split_sentences(text, regions))
+    segments = (*roles, *named, *name_sentences(text, regions))
     if all(sequence is None for sequence in document.sequences):
         raise BadInput("is an empty prompt; give at least one word", index=number)
     return PromptDocument(replace(prompt, continuation=given.continuation), document, segments)
@@ -79,15 +83,11 @@ def _mark_template(document: Document, contents: Sequence[Span]) -> Document:
     return replace(document, unknown=unknown, **keep)
 
 
-def _find_documents(prompt: Prompt, text: str) -> list[Segment]:
-    found, at = [], 0
-    for name, document in prompt.documents:
-        content = document.strip()
-        start = text.find(content, at)
-        start = text.find(content) if start < 0 else start
-        at = start + len(content)
-        found.append(Segment("document", name, (start, at)))
-    return found
+def _move_place(prompt: Prompt, place: DocumentPlace, contents: Sequence[Span], rendered: str) -> Span:
+    """Return where a document is in the rendered prompt. A template may have removed white space around the content."""
+    own, (start, end) = prompt.texts[place.text], contents[place.text]
+    stripped = 0 if rendered[start:end] == own else len(own) - len(own.lstrip())
+    return start - stripped + place.span[0], start - stripped + place.span[1]
 
 
 def _cut_regions(contents: Sequence[Span], documents: Sequence[Span]) -> list[Span]:

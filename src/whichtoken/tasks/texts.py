@@ -12,8 +12,9 @@ from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.models import Document, LongTexts, Subject, window_row
 from whichtoken.models.architectures import Readout
 from whichtoken.records import Attribution
+from whichtoken.sentences import sentence_groups
 from whichtoken.tasks.task import Opened, Piece, ScoredPiece, Unit
-from whichtoken.words import sentence_groups, word_groups
+from whichtoken.words import word_groups
 
 LEVELS = ("token", "word")
 
