@@ -37,7 +37,7 @@ LAZY = ("bench", "heads", "jobs", "metrics", "references")
 # named itself.
 LEVELS = [
     {"errors", "_lazy"},
-    {"boundary", "checks"},
+    {"boundary", "checks", "identity"},
     {"decode"},
     {"settings", "atomic_write", "words", "trust", "data", "targets", "core/__init__", "core/removal_steps"},
     {"answers"},
@@ -93,6 +93,7 @@ WITHOUT_TORCH = [
     "errors",
     "boundary",
     "checks",
+    "identity",
     "decode",
     "settings",
     "words",
