@@ -109,7 +109,7 @@ def main() -> None:
     values = {
         "command": command(options),
         "model": subject.title,
-        "revision": subject.fingerprint(),
+        **vars(subject.identity()),
         "rows": to_data(rows),
     }
     options.out.with_suffix(".json").write_text(json.dumps(values) + "\n", encoding="utf-8")

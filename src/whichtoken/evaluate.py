@@ -149,7 +149,7 @@ def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCach
     first, subject = attributions[0], task.subject
     if any(_input_key(other) != _input_key(first) for other in attributions):
         raise UsageError("these attributions explain different inputs or targets; degrade each input separately")
-    if any(other.revision != subject.fingerprint() for other in attributions):
+    if not all(other.identity.fits(subject.identity()) for other in attributions):
         raise UsageError(f"these attributions explain a model other than {subject.title}; use the model they explain")
     recorded = {other.reading for other in attributions}
     if recorded != {task.reading()}:
@@ -233,7 +233,7 @@ def _build_curve(
         method=attribution.method,
         settings=attribution.settings,
         model=source.task.subject.title,
-        revision=source.task.subject.fingerprint(),
+        **vars(source.task.subject.identity()),
         n_cut=attribution.n_cut,
         grid=plan.grid,
         level=plan.level,

@@ -19,6 +19,7 @@ from whichtoken.answers import (
 from whichtoken.boundary import is_utf8
 from whichtoken.decode import check_plain, decode_record, parse_json
 from whichtoken.errors import BadSetting, UnknownName, UsageError
+from whichtoken.identity import Identity
 from whichtoken.record_checks import check_attribution, check_curve
 from whichtoken.targets import AnswerTokens, SourceLevel, Target
 from whichtoken.trust import Confidence, Interaction, Removal
@@ -38,6 +39,7 @@ OPTIONAL = (  # fields that are written only if they differ from their default
     "name",
     "confidence",
     "generated",
+    "processor",
 )
 NEWER = ("predicted", "interactions")  # fields of `Confidence` that are written only if they are neither None nor empty
 How = Literal["bilinear", "patch"]  # how scores of patches are drawn: interpolated, or patch by patch
@@ -97,7 +99,7 @@ class Attribution:
     settings: Mapping[str, Any]
     tuned_on_deletion: bool  # the method used outputs without some words, by which it may be evaluated
     model: str
-    revision: str  # hub revision, or a hash of the weights
+    revision: str  # see Identity
     n_cut: int  # content tokens truncated at the model's length limit
     n_windows: int  # windows that the scores are averaged over
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -115,10 +117,15 @@ class Attribution:
     removals: tuple[Removal, ...] = ()  # if requested: without the strongest word, the two strongest, and so on
     confidence: Confidence | None = None  # of methods that know how sure they are
     generated: GeneratedAnswer | None = None  # of language models: the answer, and the maps of its parts
+    processor: str = ""  # see Identity
 
     def __repr__(self) -> str:
         output = f"{self.probability:.1%}" if self.value is None else f"{self.value:.4g}"
         return f"<Attribution: {self.name or self.method}, {self.label} {output}, {len(self.tokens)} tokens>"
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.revision, self.processor)
 
     @property
     def correct(self) -> bool | None:
@@ -293,6 +300,7 @@ class Curve:
     tuned_on_deletion: bool = False  # the method evaluated inputs with parts removed to compute its scores
     seconds: float = field(default=0.0, compare=False)
     value: tuple[float, ...] = ()  # what a regression model predicts at each step
+    processor: str = ""  # see Identity
 
     @property
     def outputs(self) -> tuple[float, ...]:

@@ -102,7 +102,7 @@ class Job:
             "settings": {name: describe_setting(value) for name, value in method.settings.items()},
             "tuned_on_deletion": method.tuned_on_deletion,
             "model": self.subject.title,
-            "revision": self.subject.fingerprint(),
+            **vars(self.subject.identity()),
         }
 
 

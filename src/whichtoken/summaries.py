@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from whichtoken.identity import Identity
 from whichtoken.records import Attribution
 
 
@@ -81,6 +82,7 @@ class CorpusDrift:
     """What differs between an earlier corpus and this one."""
 
     before: str  # its folder
+    identity: Identity  # of its model
     n_before: int  # texts
     labels: tuple[tuple[str, float, float], ...]  # label, share of the texts before, and now
     effects: tuple[WordChange, ...]
@@ -93,6 +95,7 @@ class CorpusSummary:
 
     folder: str
     model: str
+    identity: Identity
     method: str
     tuned_on_deletion: bool
     n_rows: int

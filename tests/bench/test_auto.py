@@ -210,7 +210,7 @@ def test_a_stored_benchmark_may_not_say_how_many_texts_it_has(
     subject_of: SubjectOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject = subject_of("bert")
-    table = BenchTable("", (("revision", subject.fingerprint()),), COLUMNS, (line("attcat", 0.5),), ())
+    table = BenchTable("", tuple(vars(subject.identity()).items()), COLUMNS, (line("attcat", 0.5),), ())
     (tmp_path / "table.json").write_text(table_json(table), encoding="utf-8")
     monkeypatch.setattr(auto, "SHIPPED", tmp_path / "table.json")
     assert best_method(subject).why.endswith("in the benchmark that comes with whichtoken (size unknown)")
@@ -224,7 +224,7 @@ def measured(subject: wt.Subject, n: int, drop: tuple[str, ...] = (), best: str 
         Line(name, False, name == "random", {PLAIN: Estimate(mean, mean - 0.1, mean + 0.1, n)})
         for name, mean in cells.items()
     ]
-    facts = (("revision", subject.fingerprint()), ("texts", f"{n} of 99"))
+    facts = (*vars(subject.identity()).items(), ("texts", f"{n} of 99"))
     return BenchTable("", facts, COLUMNS, tuple(lines), ())
 
 

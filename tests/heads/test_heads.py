@@ -15,6 +15,9 @@ from whichtoken.errors import BadArtifact, BadSetting, LibraryMismatch, UsageErr
 from whichtoken.heads import HeadRule
 from whichtoken.heads.mask import all_heads
 from whichtoken.heads.store import from_json, read, to_json
+from whichtoken.identity import Identity
+
+IDENTITY = Identity("sha256:abc", "sha256:def")
 
 
 def mask(**rule: Any) -> wt.heads.HeadMask:
@@ -29,6 +32,7 @@ def mask(**rule: Any) -> wt.heads.HeadMask:
         positional=tally.positional(),
         added=((False,) * HEADS,) * LAYERS,
         statistics=tally.statistics("hand-made", 0, 0),
+        processor="sha256:def",
     )
 
 
@@ -42,6 +46,7 @@ def wide(n_layers: int = 6, n_heads: int = 12) -> wt.heads.HeadMask:
     return replace(
         all_heads(n_layers, n_heads, "wide", "sha256:abc"),
         origin="measured",
+        processor="sha256:def",
         syntactic=tuple(map(tuple, syntactic)),
         positional=tuple(map(tuple, positional)),
         added=((False,) * n_heads,) * n_layers,
@@ -116,11 +121,11 @@ def test_a_seed_is_a_number() -> None:
 
 
 def test_a_mask_of_another_model_does_not_fit() -> None:
-    wide().check_model("wide", "sha256:abc", 6, 12)
+    wide().check_model("wide", IDENTITY, 6, 12)
     with pytest.raises(LibraryMismatch, match="built for wide, revision sha256:abc; other is revision"):
-        wide().check_model("other", "sha256:abd", 6, 12)
+        wide().check_model("other", replace(IDENTITY, revision="sha256:abd"), 6, 12)
     with pytest.raises(LibraryMismatch, match="6 layers of 12 heads; other has 12 of 12"):
-        wide().check_model("other", "sha256:abc", 12, 12)
+        wide().check_model("other", IDENTITY, 12, 12)
 
 
 @pytest.mark.parametrize("made", [mask, wide, lambda: wt.heads.corrupt_mask(mask(relations=("obj",)), 0.5)])

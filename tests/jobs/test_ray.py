@@ -15,6 +15,7 @@ from tests.jobs.small_work import SmallWork
 from tests.tiny import CORPUS, model_of, wordpiece
 
 from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.identity import Identity
 from whichtoken.jobs.explaining import ExplainWork, ModelChoice
 from whichtoken.jobs.ray import FIRST, LAST, RayWorker, _connect, _count_workers, _read_block, describe_starvation
 from whichtoken.jobs.shards import ShardStamp, read_shard
@@ -46,7 +47,7 @@ def test_a_job_that_does_not_move_because_no_cpu_is_free_says_so() -> None:
 
 def test_rows_that_cannot_be_read_are_reported_in_one_line(tmp_path: Path) -> None:
     ranges, missing = pa.table({"first": [3], "last": [5]}), str(tmp_path / "missing")
-    work = ExplainWork(ModelChoice(), "", {}, missing, {}, ShardStamp("0", ""))
+    work = ExplainWork(ModelChoice(), Identity("", ""), {}, missing, {}, ShardStamp("0", ""))
     assert _read_block(SmallWork(missing), ranges).to_pylist()[-1] == {"row": 5, FIRST: 3, LAST: 5}
     (reported,) = RayWorker(work, None, 3)(_read_block(work, ranges)).to_pylist()
     with pytest.raises(BadArtifact, match=r"000003-000005\.parquet here; on a cluster, --out must be") as raised:

@@ -171,7 +171,7 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
         del settings["other_classes"]  # likewise
     return {
         "model": subject.title,
-        "revision": subject.fingerprint(),
+        **vars(subject.identity()),
         "dtype": str(subject.model.dtype).removeprefix("torch."),
         "version": __version__,
         "methods": {
@@ -318,7 +318,7 @@ def build_table(bench: Bench, sample: Sample, parts: Sequence[Part]) -> BenchTab
         title=notes.title(completed, len(table.lines)),
         facts=(
             ("model", task.subject.title),
-            ("revision", task.subject.fingerprint()),
+            *vars(task.subject.identity()).items(),
             (f"{task.unit}s", _describe_sample(completed, sample)),
             *notes.facts(completed),
         ),

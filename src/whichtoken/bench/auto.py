@@ -19,6 +19,7 @@ from whichtoken.bench.selection import default_methods
 from whichtoken.bench.verdict import main_columns, rank
 from whichtoken.core.registry import method, method_names
 from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.identity import read_identity
 from whichtoken.models import AnySubject, Subject, as_subject
 from whichtoken.models.loading import DEFAULT
 from whichtoken.tables import BenchTable
@@ -96,29 +97,30 @@ def _size(table: BenchTable) -> tuple[int, int]:
 
 
 def _read_stored(subject: Subject, benchmark: str | Path | None) -> tuple[BenchTable | None, str]:
-    revision = subject.fingerprint()
     if benchmark is not None:
         table = read_table(benchmark)
-        if dict(table.facts).get("revision") != revision:
-            raise UsageError(f"{benchmark} is a benchmark of {dict(table.facts).get('model')}, not of this model")
+        facts = dict(table.facts)
+        if change := read_identity(facts).describe_change(subject.title, subject.identity()):
+            raise UsageError(f"{benchmark} is a benchmark of {facts.get('model')}, not of this model: {change}")
         if table.reading != (reading := task_for(subject).reading()):
             raise UsageError(f"{benchmark} measures a {table.reading}, but {subject.title} is read as a {reading}")
-        return table, f"{benchmark}"
+        return table, f"{benchmark}{read_identity(facts).note}"
     stored, name = _largest_stored(subject)
     if stored is None:
         return None, ""
-    return stored, f"{name} ({dict(stored.facts).get(f'{stored.unit}s', 'size unknown')})"
+    facts = dict(stored.facts)
+    return stored, f"{name} ({facts.get(f'{stored.unit}s', 'size unknown')}{read_identity(facts).note})"
 
 
 def _largest_stored(subject: Subject) -> tuple[BenchTable | None, str]:
     """Return the larger of the benchmark that comes with this model and the user's own, and what it is called."""
-    revision, found = subject.fingerprint(), list[tuple[BenchTable, str]]()
+    identity, found = subject.identity(), list[tuple[BenchTable, str]]()
     for where, name in ((SHIPPED, OF_MODEL), (_cache_path(subject), OWN)):
         try:
             stored = read_table(where) if where.is_file() else None
         except BadArtifact:  # written by another version: measured again
             stored = None
-        if stored is not None and dict(stored.facts).get("revision") == revision:
+        if stored is not None and read_identity(dict(stored.facts)).fits(identity):
             found.append((stored, name))
     return max(found, key=lambda known: _size(known[0]), default=(None, ""))
 

@@ -17,6 +17,7 @@ from whichtoken.data.examples import check_texts
 from whichtoken.data.files import read_file_rows
 from whichtoken.decode import fits
 from whichtoken.errors import BadInput, WhichTokenError
+from whichtoken.identity import Identity
 from whichtoken.models import Document
 from whichtoken.tasks import Task
 
@@ -29,7 +30,7 @@ class ExternalScores:
     where: str  # file and line, for error messages
     label: str | None = None
     tuned_on_deletion: bool = False
-    revision: str | None = None  # of the model
+    made_by: Identity | None = None  # if the file says so
 
 
 External = Mapping[InputKey, Mapping[str, ExternalScores]]
@@ -52,7 +53,8 @@ def read_external_scores(path: Path, task: Task) -> dict[InputKey, dict[str, Ext
         document = _encode(task, texts, where)
         with while_reading(where, BadInput):
             scores = _read_scores(row, document, where)
-        rest = row.get("label"), row.get("tuned_on_deletion", False), row.get("revision")
+        made_by = None if row.get("revision") is None else Identity(row["revision"], row.get("processor") or "")
+        rest = row.get("label"), row.get("tuned_on_deletion", False), made_by
         external[texts][name] = ExternalScores(scores, where, *rest)
     if not external:
         raise BadInput(f"{path} has no attributions")
@@ -74,7 +76,7 @@ def _read_names(row: Mapping[str, Any], where: str) -> tuple[InputKey, str]:
         raise BadInput(f'{where}: the method has no name; give "method"')
     if not isinstance(row.get("tuned_on_deletion", False), bool):
         raise BadInput(f"{where}: tuned_on_deletion is {row['tuned_on_deletion']!r:.40}; expected true or false")
-    for key in ("label", "revision"):
+    for key in ("label", "revision", "processor"):
         if not isinstance(row.get(key), str | None):
             raise BadInput(f"{where}: {key} is {row[key]!r:.40}; expected a text, or null")
     return texts, name

@@ -124,7 +124,7 @@ def _external_attribution(own: Results, name: str, external: ExternalScores) -> 
         raise BadInput(
             f"{external.where}: scores for {external.label!r}, but {ours.label!r} is measured; explain the latter"
         )
-    if external.revision not in (None, ours.revision):
+    if external.made_by is not None and not external.made_by.fits(ours.identity):
         raise BadInput(f"{external.where}: scores for a model other than {ours.model}; explain this one")
     return replace(
         ours,

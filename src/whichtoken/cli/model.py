@@ -52,7 +52,7 @@ def _model_page(subject: "Subject") -> RenderableType:
     reads = subject.architecture.attention or "the attention interface of transformers"
     facts = [
         ("model", subject.title),
-        ("revision", subject.fingerprint()[:26]),
+        *((name, value[:26]) for name, value in vars(subject.identity()).items()),
         ("architecture", f"{config.model_type} ({type(subject.model).__name__})"),
         ("layers", f"{subject.n_layers} blocks, {config.num_attention_heads} heads, {config.hidden_size} wide"),
         ("parameters", f"{sum(p.numel() for p in subject.model.parameters()):,}, in {subject.model.dtype}"),

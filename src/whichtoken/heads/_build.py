@@ -69,9 +69,11 @@ def build(
     tally = counted.tally
     if not tally.counted["sentences"]:
         raise BadInput("there is no sentence to analyse; give a CoNLL-U file, or sentences with words")
+    identity = opened.identity()
     mask = HeadMask(
         model=opened.title,
-        fingerprint=opened.fingerprint(),
+        fingerprint=identity.revision,
+        processor=identity.processor,
         origin="measured",
         rule=rule,
         syntactic=tally.syntactic(),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from whichtoken.errors import BadSetting, LibraryMismatch
 from whichtoken.heads.rule import HeadRule
+from whichtoken.identity import Identity
 
 Counts = tuple[tuple[int, ...], ...]  # layer head
 Flags = tuple[tuple[bool, ...], ...]  # layer head
@@ -61,13 +62,19 @@ class HeadMask:
     """The selected heads of one model, by layer, then head; built by `heads.build`. Equal masks have equal hashes."""
 
     model: str
-    fingerprint: str  # of the model
+    fingerprint: str  # the revision of the model, see Identity
     origin: str  # "measured", or how it was changed: "random(seed=3)", "corrupt(rate=0.3, seed=0)", "all"
     rule: HeadRule
     syntactic: Counts  # for how many relations a head qualifies
     positional: Counts  # for how many relative positions
     added: Flags  # heads selected without such evidence, by `random_mask`, `corrupt_mask` or `all_heads`
     statistics: HeadStatistics | None = field(default=None, repr=False)  # None if nothing was measured
+    processor: str = ""  # see Identity
+
+    @property
+    def identity(self) -> Identity:
+        """The model that it was built for."""
+        return Identity(self.fingerprint, self.processor)
 
     @property
     def n_layers(self) -> int:
@@ -106,7 +113,7 @@ class HeadMask:
         total = self.n_layers * self.n_heads
         reasons = f"{self.n_syntactic} syntactic, {self.n_positional} positional"
         selection = f"{self.n_selected} of {total} ({reasons if self.origin == 'measured' else self.origin})"
-        return f"heads of {self.model}: {selection}, sha {self.digest}"
+        return f"heads of {self.model}: {selection}, sha {self.digest}{self.identity.note}"
 
     def reasons(self) -> tuple[HeadEvidence, ...]:
         """Return why heads are syntactic or positional; only the most frequent position of each head is listed."""
@@ -127,7 +134,7 @@ class HeadMask:
                 reasons.append(HeadEvidence(layer, head, f"position {offset:+d}", share, self.rule.positional))
         return tuple(reasons)
 
-    def check_model(self, title: str, fingerprint: str, n_layers: int, n_heads: int) -> None:
+    def check_model(self, title: str, identity: Identity, n_layers: int, n_heads: int) -> None:
         """Raise LibraryMismatch if the mask was built for another model."""
         built = f"this head mask was built for {self.model}"
         fix = "build one for this model: wt.heads.build(subject, sentences)"
@@ -136,11 +143,8 @@ class HeadMask:
                 f"{built} with {self.n_layers} layers of {self.n_heads} heads; {title} has {n_layers} of {n_heads}; "
                 f"{fix}"
             )
-        if fingerprint != self.fingerprint:
-            raise LibraryMismatch(
-                f"{built}, revision {self.fingerprint[:20]}; {title} is revision {fingerprint[:20]} (weights, "
-                f"configuration and dtype count); {fix}"
-            )
+        if change := self.identity.describe_change(title, identity):
+            raise LibraryMismatch(f"{built}, {change}; {fix}")
 
 
 def random_mask(mask: HeadMask, seed: int = 0) -> HeadMask:

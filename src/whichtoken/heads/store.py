@@ -12,6 +12,7 @@ from whichtoken.decode import decode_record, parse_json, read_json
 from whichtoken.errors import BadArtifact, BadSetting
 from whichtoken.heads.mask import HeadMask, HeadStatistics
 from whichtoken.heads.rule import HeadRule
+from whichtoken.identity import add_missing
 from whichtoken.settings import check_settings
 
 SCHEMA = 1  # increased when the meaning of a field changes
@@ -46,7 +47,7 @@ def from_json(text: str) -> HeadMask:
 
 
 def _decode_mask(document: Any) -> HeadMask:
-    mask = decode_record(HeadMask, document, SCHEMA)
+    mask = decode_record(HeadMask, add_missing(document), SCHEMA)
     with while_reading("HeadMask"):
         check_settings(HeadRule, "HeadMask: rule", vars(mask.rule))
         _check_grids(mask)

@@ -144,7 +144,7 @@ def _prepare(
     spec = {
         "version": __version__,
         "model": subject.title,
-        "revision": subject.fingerprint(),
+        **vars(subject.identity()),
         "dtype": str(subject.model.dtype).removeprefix("torch."),
         "reading": choice.reading,
         "references": str(subject.references),
@@ -163,7 +163,7 @@ def _prepare(
     stamp = ShardStamp(__version__, "", corpus.keep, how.keeps_text, settings)
     work = ExplainWork(
         choice.for_workers(engine),
-        subject.fingerprint(),
+        subject.identity(),
         job.methods,
         str(folder.resolve()),
         {},

@@ -14,6 +14,7 @@ from whichtoken.boundary import describe_failure
 from whichtoken.core.trace import Method
 from whichtoken.data.sources import BadRow
 from whichtoken.errors import LibraryMismatch, ShardFailed, WhichTokenError
+from whichtoken.identity import Identity
 from whichtoken.jobs.files import BlockRow, block_files, parse_block, read_block_table
 from whichtoken.jobs.shards import FailedRow, ShardStamp, describe_result, make_table, shard_files, write_shard
 from whichtoken.jobs.work import DoPart, Engine, Range, Receipt
@@ -71,12 +72,12 @@ class ModelChoice:
         device = self.device or ("cuda" if engine.gpus_per_worker else None)
         return replace(self, name=name, references=references, heads=heads, device=device)
 
-    def open_alone(self, revision: str) -> Subject:
+    def open_alone(self, identity: Identity) -> Subject:
         """Load the model in a worker; LibraryMismatch if it is not the one that the job was planned with."""
         if self.device in (None, "cpu"):
             torch.set_num_threads(1)  # so that a part does not depend on the number of CPUs
         subject = self.open()
-        if subject.fingerprint() != revision:
+        if subject.identity() != identity:
             raise LibraryMismatch(
                 f"{subject.title} has changed since the job was planned, or workers find another model under this "
                 "name; put it back, or start the job again in another folder"
@@ -89,7 +90,7 @@ class ExplainWork:
     """How a corpus is explained."""
 
     model: ModelChoice
-    revision: str
+    identity: Identity
     methods: Mapping[str, Method]
     folder: str  # of the job, which every worker can read and write
     hashes: Mapping[Range, str]  # of the blocks
@@ -102,7 +103,7 @@ class ExplainWork:
         return read_block_table(block_files(Path(self.folder)).path(first, last))
 
     def open(self) -> DoPart:
-        return partial(self.explain_part, self.model.open_alone(self.revision))
+        return partial(self.explain_part, self.model.open_alone(self.identity))
 
     def explain_part(self, subject: Subject, table: Any, part: Range) -> Receipt:
         """Explain the rows of a block and write their shard."""

@@ -21,7 +21,7 @@ class CorpusManifest:
     spec_sha256: str
     spec: Mapping[str, Any]
     model: str
-    revision: str  # fingerprint
+    revision: str  # see Identity; the specification has both fields
     n_rows: int
     n_explained: int
     n_failed: int

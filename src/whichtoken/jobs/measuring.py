@@ -22,6 +22,7 @@ from whichtoken.bench.measure import Bench, Item
 from whichtoken.core.trace import Method
 from whichtoken.data.sources import BadRow, DataFile
 from whichtoken.errors import BadArtifact
+from whichtoken.identity import Identity
 from whichtoken.jobs.explaining import ModelChoice
 from whichtoken.jobs.files import CorpusFiles
 from whichtoken.jobs.local import plan_workers
@@ -38,7 +39,7 @@ class BenchWork:
     """A benchmark over files. Each worker draws the same sample, so that a part is named by its inputs' numbers."""
 
     model: ModelChoice
-    revision: str
+    identity: Identity
     methods: Mapping[str, Method]
     protocol: Protocol
     files: CorpusFiles
@@ -51,7 +52,7 @@ class BenchWork:
         return pa.table({"number": range(first, last + 1)})
 
     def open(self) -> DoPart:
-        bench, sample, _ = draw_sample(self.model.open_alone(self.revision), self.methods, self.protocol, self.files)
+        bench, sample, _ = draw_sample(self.model.open_alone(self.identity), self.methods, self.protocol, self.files)
         if sample.digest != self.digest:
             raise BadArtifact(f"{', '.join(self.files.patterns):.100}: the rows have changed since the job was planned")
         return partial(self.measure_part, bench, {_range(group): group for group in split_groups(sample.items)})
@@ -102,7 +103,7 @@ def bench_corpus(
         progress = JobProgress(len(sample.items), kept_rows, plan_workers(engine, len(missing)), show=engine.show)
         work = BenchWork(
             choice.for_workers(engine),
-            subject.fingerprint(),
+            subject.identity(),
             bench.methods,
             how,
             corpus.make_absolute(),

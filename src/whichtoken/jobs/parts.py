@@ -17,6 +17,7 @@ from typing import Any
 from whichtoken.atomic_write import clear_abandoned, write_whole
 from whichtoken.decode import read_json
 from whichtoken.errors import BadArtifact, UsageError
+from whichtoken.identity import UNCHECKED
 
 try:
     import fcntl
@@ -123,6 +124,10 @@ class Claim:
     def _compare(self, stored: Mapping[str, Any], requested: Mapping[str, Any], folder: Path) -> None:
         size = self.size
         differing = [k for k in sorted(requested.keys() | stored.keys() - size) if stored.get(k) != requested.get(k)]
+        if "processor" in requested and "processor" not in stored:
+            raise UsageError(
+                f"{folder} holds a {self.kind} {UNCHECKED}, so it cannot be resumed; choose another folder"
+            )
         if differing:
             changes = "; ".join(f"{k} was {stored.get(k)!r:.60}, now {requested.get(k)!r:.60}" for k in differing)
             raise UsageError(f"{folder} holds another {self.kind} ({changes}); choose another folder")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
+from whichtoken.identity import read_identity
 from whichtoken.jobs.manifest import CorpusManifest, read_manifest
 from whichtoken.jobs.query import (
     CHANGED_EFFECTS,
@@ -74,6 +75,7 @@ def summarise_corpus(
     return CorpusSummary(
         folder=str(folder),
         model=manifest.model,
+        identity=read_identity(manifest.spec),
         method=chosen,
         tuned_on_deletion=tuned,
         n_rows=manifest.n_rows,
@@ -151,6 +153,7 @@ def _drift(queries: ShardQueries, before: Path, method: str, top: int) -> Corpus
     ]
     return CorpusDrift(
         before=str(before),
+        identity=read_identity(manifest.spec),
         n_before=manifest.n_explained,
         labels=tuple((label, was, now) for label, was, now in shares),
         effects=tuple(WordChange(*row) for row in queries.rows(CHANGED_EFFECTS, limit=top)),
@@ -210,6 +213,7 @@ def _record(result: Mapping[str, Any], manifest: CorpusManifest, tuned: bool) ->
         tuned_on_deletion=tuned,
         model=manifest.model,
         revision=manifest.revision,
+        processor=read_identity(manifest.spec).processor,
         n_cut=result["n_cut"],
         n_windows=1,
         value=result["value"],

@@ -166,7 +166,8 @@ def _masks(method: Method) -> dict[str, HeadMask]:
 
 
 def _bind_mask(mask: HeadMask, subject: Subject) -> HeadMask:
-    return replace(mask, model=subject.title, fingerprint=subject.fingerprint())
+    identity = subject.identity()
+    return replace(mask, model=subject.title, fingerprint=identity.revision, processor=identity.processor)
 
 
 def _check_n_blocks(subject: Subject, n_blocks: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
@@ -10,6 +10,7 @@ from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError
 from whichtoken.models.architectures import Head
 from whichtoken.models.encoding import Document
 from whichtoken.models.modules import list_modules, list_named_modules
+from whichtoken.records import Reading
 
 # The attribute in which a wrapper keeps the model, by the name of the wrapper's class.
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
@@ -98,6 +99,16 @@ def check_eval(model: nn.Module) -> None:
     if training is not None:
         problem = f"the model is in training mode (module {training}), so its output is random"
         raise UsageError(f"{problem}; call model.eval()")
+
+
+def check_reading(reading: Any, single: bool, title: str) -> None:
+    """`single`: whether the model has a single output, which alone can be read in two ways."""
+    if reading not in (None, *get_args(Reading)):
+        raise BadSetting("reading", reading, "None, 'probability' or 'value'")
+    if reading is not None and not single:
+        raise BadSetting(
+            "reading", reading, f"None: only a single output can be read in two ways, and {title} has another head"
+        )
 
 
 def check_tokenizer(model: Any, tokenizer: Any, positions_after_padding: bool) -> None:

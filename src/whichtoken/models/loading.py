@@ -1,6 +1,7 @@
 """Load a model and its tokenizer or image processor from a folder, from the hub or as an adapter, or the default."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ DEFAULT = Path(__file__).parents[1] / "assets" / "default"
 DEFAULT_NAME = "whichtoken-default"
 DEFAULT_REFERENCES = "references"  # folder of its reference library, inside its own folder
 DEFAULT_HEADS = "heads.json"  # the file of its head mask
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 PROCESSOR = "preprocessor_config.json"  # says how images are resized and normalised
 VOCABULARIES = (
     "tokenizer.json",
@@ -306,10 +308,22 @@ def load_default(
     heads: HeadMask | str | Path | None = None,
 ) -> Subject:
     """Load the default model from its folder."""
-    subject = replace(load(folder, dtype=dtype), name=DEFAULT_NAME, revision=revision_of(folder))
+    subject = name_default(load(folder, dtype=dtype), folder)
     library = references if references is not None else folder / DEFAULT_REFERENCES
     mask = heads if heads is not None else folder / DEFAULT_HEADS
     return subject.with_references(library).with_heads(mask)
+
+
+def name_default(subject: Subject, folder: Path) -> Subject:
+    """Return the default model, loaded from its folder, under its name and with the hashes of its files."""
+    texts = (json.loads((folder / name).read_text(encoding="utf-8")) for name in TOKENIZER_FILES)
+    tokenizer = hashlib.sha256(json.dumps(list(texts), sort_keys=True).encode())
+    return replace(
+        subject,
+        name=DEFAULT_NAME,
+        revision=revision_of(folder),
+        processor_hash=f"sha256:{tokenizer.hexdigest()}",
+    )
 
 
 def revision_of(folder: Path) -> str:

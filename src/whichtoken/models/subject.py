@@ -7,7 +7,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,7 @@ from whichtoken.data.examples import check_texts
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel
 from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
+from whichtoken.identity import Identity
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
 from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
 from whichtoken.models.attention import fastest_attention, use_attention
@@ -27,6 +28,7 @@ from whichtoken.models.checks import (
     check_eval,
     check_fit,
     check_head,
+    check_reading,
     check_tokenizer,
     check_values,
     count_embeddings,
@@ -43,7 +45,7 @@ from whichtoken.models.encoding import (
     tokenize,
     tokenize_prompt,
 )
-from whichtoken.models.fingerprint import fingerprint
+from whichtoken.models.fingerprint import fingerprint, fingerprint_processor
 from whichtoken.models.generating import read_places
 from whichtoken.models.kinds import check_kind
 from whichtoken.models.modules import list_named_modules
@@ -79,6 +81,7 @@ class Subject:
     reading: Reading | None = None  # of a single output: its sigmoid, or the value itself; None: by the configuration
     batch_size: int | None = None  # the most rows that the model reads at once, to save memory
     origin: Any = None  # for a twin: the user's model
+    processor_hash: str = ""  # of the processor's files; if empty, a hash of its settings is used
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", unwrap_adapters(unwrap(self.model)))
@@ -91,7 +94,7 @@ class Subject:
         check_head(self.head, self.model, self.title, is_causal=self.architecture.causal)
         check_batch_size(self.batch_size)
         check_values(self.model)
-        self._check_reading()
+        check_reading(self.reading, self.head.pools and self.model.config.num_labels == 1, self.title)
         if self.architecture.reads == "tokens":
             check_tokenizer(self.model, self.tokenizer, self.architecture.positions_after_padding)
             if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
@@ -110,16 +113,6 @@ class Subject:
         """The processor, if the model reads texts."""
         return self.processor
 
-    def _check_reading(self) -> None:
-        if self.reading not in (None, *get_args(Reading)):
-            raise BadSetting("reading", self.reading, "None, 'probability' or 'value'")
-        if self.reading is not None and not (self.head.pools and self.model.config.num_labels == 1):
-            raise BadSetting(
-                "reading",
-                self.reading,
-                f"None: only a single output can be read in two ways, and {self.title} has another head",
-            )
-
     def with_references(self, library: ReferenceLibrary | str | Path) -> "Subject":
         """Return this subject with a reference library, given as such or as its folder."""
         return replace(self, references=read_references(library) if isinstance(library, str | Path) else library)
@@ -129,7 +122,7 @@ class Subject:
         if not isinstance(library, ReferenceLibrary):
             allowed = "a ReferenceLibrary, from wt.references.build or wt.references.load"
             raise BadSetting("references", type(library).__name__, allowed)
-        library.check_model(self.title, self.fingerprint(), self.n_layers, len(self.labels))
+        library.check_model(self.title, self.identity(), self.n_layers, len(self.labels))
 
     def with_heads(self, mask: HeadMask | str | Path) -> "Subject":
         """Return this subject with a head mask, given as such or as its file."""
@@ -139,7 +132,7 @@ class Subject:
         """Raise LibraryMismatch if the mask was built for another model."""
         if not isinstance(mask, HeadMask):
             raise BadSetting("heads", type(mask).__name__, "a HeadMask, from wt.heads.build or wt.heads.load")
-        mask.check_model(self.title, self.fingerprint(), self.n_layers, self.n_heads)
+        mask.check_model(self.title, self.identity(), self.n_layers, self.n_heads)
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -216,6 +209,10 @@ class Subject:
     def fingerprint(self) -> str:
         """Return the hub's revision, or a hash of configuration and weights, recomputed when these change."""
         return self.revision or fingerprint(self.model)
+
+    def identity(self) -> Identity:
+        """Return what is stored with everything that depends on the model and its processor."""
+        return Identity(self.fingerprint(), self.processor_hash or fingerprint_processor(self.processor))
 
     @property
     def limit(self) -> int:

@@ -87,7 +87,7 @@ def load(folder: str | Path, subject: AnySubject | None = None) -> ReferenceLibr
 def library_of_texts(subject: Subject, references: Sequence[Any]) -> ReferenceLibrary:
     """Build a library of these texts; it is cached, so that the next batch does not build it again."""
     texts = list(references)
-    contents = [subject.fingerprint(), id(subject.processor), subject.max_tokens, texts]
+    contents = [subject.identity(), subject.max_tokens, texts]
     key = hashlib.sha256(repr(contents).encode()).hexdigest()
     cached = _cached_libraries.setdefault(subject.origin or subject.model, {})
     library = cached.pop(key, None) or _build_from_texts(subject, texts)
@@ -126,9 +126,11 @@ def _build_library(subject: Subject, recipe: Recipe, corpus: _Corpus) -> Referen
             f"no text can be used as a reference: {counts['n_scanned']} texts, {counts['n_short']} shorter than "
             f"min_tokens={recipe.min_tokens}, {counts['n_wrong']} misclassified; give more texts, or relax a rule"
         )
+    identity = subject.identity()
     return ReferenceLibrary(
         model=subject.title,
-        revision=subject.fingerprint(),
+        revision=identity.revision,
+        processor=identity.processor,
         n_layers=subject.n_layers,
         labels=subject.labels,
         layers=tuple(_layers(recipe, subject.n_layers)),

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from whichtoken.errors import BadSetting, LibraryMismatch, UsageError
+from whichtoken.identity import Identity
 from whichtoken.references.packing import Activations, Packed
 from whichtoken.references.recipe import Recipe
 
@@ -29,7 +30,7 @@ class ReferenceLibrary:
     """The references of each class, best first, and their activations; built by `references.build` for one model."""
 
     model: str
-    revision: str  # the fingerprint of the model
+    revision: str  # see Identity
     n_layers: int  # blocks of the model
     labels: tuple[str, ...]
     layers: tuple[int, ...]  # which hidden states are stored; 0 is the input of the first block
@@ -40,6 +41,7 @@ class ReferenceLibrary:
     n_wrong: int  # labelled texts that were misclassified and skipped
     references: tuple[tuple[Reference, ...], ...] = field(repr=False)  # for each label
     packed: tuple[Packed | None, ...] = field(repr=False)  # None for a class without references
+    processor: str = ""  # see Identity
 
     @property
     def digest(self) -> str:
@@ -47,21 +49,23 @@ class ReferenceLibrary:
         description = json.dumps([asdict(self.recipe), self.revision, self.layers, _plain(self.references)])
         return hashlib.sha256(description.encode()).hexdigest()[:12]
 
-    def __str__(self) -> str:
-        return f"library {self.digest}"
+    @property
+    def identity(self) -> Identity:
+        """The model that it was built for."""
+        return Identity(self.revision, self.processor)
 
-    def check_model(self, title: str, revision: str, n_layers: int, n_labels: int) -> None:
+    def __str__(self) -> str:
+        return f"library {self.digest}{self.identity.note}"
+
+    def check_model(self, title: str, identity: Identity, n_layers: int, n_labels: int) -> None:
         built = f"this reference library was built for {self.model}"
         fix = "build one for this model: wt.references.build(subject, texts)"
         if n_layers != self.n_layers:
             raise LibraryMismatch(f"{built} with {self.n_layers} layers; {title} has {n_layers}; {fix}")
         if n_labels != len(self.labels):
             raise LibraryMismatch(f"{built} with {len(self.labels)} labels; {title} has {n_labels}; {fix}")
-        if revision != self.revision:
-            raise LibraryMismatch(
-                f"{built}, revision {self.revision[:20]}; {title} is revision {revision[:20]} (weights, configuration "
-                f"and dtype count); {fix}"
-            )
+        if change := self.identity.describe_change(title, identity):
+            raise LibraryMismatch(f"{built}, {change}; {fix}")
 
     def of(self, label: int) -> tuple[Reference, ...]:
         """Return the references of one class; UsageError if there are none."""
@@ -137,7 +141,7 @@ class ReferenceLibrary:
         recipe = self.recipe
         layers = f"{self.layers[0]} to {self.layers[-1]} of {self.n_layers + 1}"
         head = [
-            f"reference library {self.digest} for {self.model}",
+            f"reference library {self.digest} for {self.model}{self.identity.note}",
             f"rule {recipe.rule}, gamma {recipe.gamma:g}, {recipe.n} requested per class; {self.n_scanned} texts "
             f"scanned, {self.n_short} too short (under {recipe.min_tokens} tokens), {self._label_summary()}",
             f"hidden states {layers}, {self._storage_format()}, {self.n_bytes:,} bytes",

@@ -18,6 +18,7 @@ from whichtoken.boundary import describe_failure, while_reading
 from whichtoken.checks import check_count_fields, check_counts, check_probabilities, require
 from whichtoken.decode import decode_record, read_json
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
+from whichtoken.identity import add_missing
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.packing import Packed
 from whichtoken.references.recipe import Recipe
@@ -68,7 +69,7 @@ def read(folder: str | Path) -> ReferenceLibrary:
         raise BadArtifact(f"{path} is not a reference library: it has no {DESCRIPTION}")
     document = read_json(path / DESCRIPTION)
     with while_reading(path / DESCRIPTION):
-        description = decode_record(_Description, document, SCHEMA)
+        description = decode_record(_Description, add_missing(document), SCHEMA)
         _check_description(description)
     with while_reading(path / ACTIVATIONS):
         tensors = _read_tensors(path / ACTIVATIONS, description.activations_blake2b)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from whichtoken.errors import UsageError, name_type
+from whichtoken.identity import UNCHECKED
 from whichtoken.render.rows import visible
 from whichtoken.tables import BenchTable, Column, Estimate, Line
 
@@ -34,7 +35,9 @@ class CellText:
 
 def facts(table: BenchTable) -> list[tuple[str, str]]:
     """Return what was run, as name and value; `short_hash` makes a value short."""
-    return [(visible(name), visible(value)) for name, value in table.facts]
+    known = dict(table.facts)
+    unchecked = [("processor", UNCHECKED)] if "revision" in known and "processor" not in known else []
+    return [(visible(name), visible(value)) for name, value in [*table.facts, *unchecked]]
 
 
 def short_hash(text: str) -> str:

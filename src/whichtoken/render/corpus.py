@@ -11,6 +11,7 @@ from typing import Any
 
 from whichtoken.atomic_write import open_whole, write_whole
 from whichtoken.flat import write_parquet
+from whichtoken.identity import UNCHECKED
 from whichtoken.render.html import environment, read_template, style_sheet
 from whichtoken.render.rows import Look, effects_of, panels, visible
 from whichtoken.summaries import CorpusDrift, CorpusSummary, DecidingWord, ShortcutCandidate, WordChange, WordEffect
@@ -72,6 +73,8 @@ def facts_of(summary: CorpusSummary) -> list[tuple[str, str]]:
     facts = [("folder", visible(summary.folder)), ("rows", f"{summary.n_rows:,}"), ("failed", f"{summary.n_failed:,}")]
     if summary.error_rate is not None:
         facts.append(("wrong predictions", _percent(summary.error_rate)))
+    if not summary.identity.processor:
+        facts.append(("processor", UNCHECKED))
     return [*facts, ("labels", labels), ("words", f"in at least {summary.min_count} texts of a label")]
 
 
@@ -133,7 +136,7 @@ def _mistakes(words: Sequence[DecidingWord], rate: float) -> ShownTable:
 
 
 def _drift(drift: CorpusDrift) -> list[ShownTable]:
-    before = f"Before: {visible(drift.before)}, {drift.n_before:,} texts"
+    before = f"Before: {visible(drift.before)}, {drift.n_before:,} texts{drift.identity.note}"
     labels = [(visible(label), _percent(was), _percent(now)) for label, was, now in drift.labels]
     effects = [
         (*_change(c), f"{c.before:+.2f}", f"{c.after:+.2f}", f"{c.low:+.2f} to {c.high:+.2f}") for c in drift.effects

@@ -33,7 +33,7 @@ def group_results(results: Results) -> list[dict[str, Attribution]]:
 
 def _belongs_to(group: Sequence[Attribution], item: Attribution) -> bool:
     """Whether an attribution is of the group's input; a repeated method with equal settings starts a new group."""
-    keys = ("texts", "label", "model", "revision", "source")
+    keys = ("texts", "label", "model", "identity", "source")
     same = all(getattr(group[0], key) == getattr(item, key) for key in keys)
     pictures = [group[0].picture, item.picture]
     images = [None if picture is None else (picture.source, picture.png) for picture in pictures]

@@ -56,15 +56,15 @@ def title(mask: "HeadMask", between: str = " ") -> str:
 
 
 def corpus_line(mask: "HeadMask") -> str:
-    """Describe the corpus in one line."""
-    counts = mask.statistics
+    """Describe the corpus, and what is not known of the model, in one line."""
+    counts, note = mask.statistics, mask.identity.note
     if counts is None:
-        return "not measured on a corpus"
+        return f"not measured on a corpus{note}"
     cut = f", {counts.n_cut} cut at the model's limit" if counts.n_cut else ""
     empty = f", {counts.n_empty} without tokens left out" if counts.n_empty else ""
     return visible(
         f"{counts.corpus}: {counts.n_sentences:,} sentences{cut}{empty}; {counts.n_words:,} words, "
-        f"{counts.n_unaligned:,} of them without a token of their own; {counts.n_tokens:,} tokens"
+        f"{counts.n_unaligned:,} of them without a token of their own; {counts.n_tokens:,} tokens{note}"
     )
 
 

@@ -163,7 +163,7 @@ def by_input(results: Results) -> list[Reviewed]:
 
 def _is_same_input(records: Sequence[Attribution], record: Attribution) -> bool:
     """Return whether a record explains the records' input; a repeated target starts another input with equal text."""
-    names = ("texts", "picture", "source", "model", "revision")
+    names = ("texts", "picture", "source", "model", "identity")
     same = all(getattr(records[0], name) == getattr(record, name) for name in names)
     return same and all(other.target != record.target for other in records)
 

@@ -284,7 +284,7 @@ def _fine(pixels: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
 def _about(attribution: Attribution) -> str:
     settings = ", ".join(f"{key} {value}" for key, value in attribution.settings.items())
     method = f"{attribution.method} ({settings})" if settings else attribution.method
-    return f"{method} on {attribution.model}, revision {attribution.revision[:19]}"
+    return f"{method} on {attribution.model}, revision {attribution.revision[:19]}{attribution.identity.note}"
 
 
 def notes_of(attribution: Attribution) -> tuple[str, ...]:

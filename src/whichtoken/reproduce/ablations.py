@@ -100,7 +100,8 @@ def _head_mask(subject: Subject, data: _Given) -> Variants:
     }
     for seed in range(data.seed, data.seed + RANDOM_MASKS):
         masks[f"heads=random, seed={seed}"] = random_mask(mask, seed)
-    masks["heads=all"] = all_heads(mask.n_layers, mask.n_heads, mask.model, mask.fingerprint)
+    every = all_heads(mask.n_layers, mask.n_heads, mask.model, mask.fingerprint)
+    masks["heads=all"] = replace(every, processor=mask.processor)
     return _both_formulas(masks)
 
 

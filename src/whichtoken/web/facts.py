@@ -30,7 +30,7 @@ def model_facts(model: Served) -> ModelFacts:
     return ModelFacts(
         id=model.id,
         title=subject.title,
-        revision=subject.fingerprint(),
+        **vars(subject.identity()),
         task=task.name,
         purpose=task.describe_purpose(),
         inputs=KINDS.get(task.keywords[0], ()),

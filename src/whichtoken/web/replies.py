@@ -45,6 +45,7 @@ class ModelFacts:
     id: str
     title: str
     revision: str
+    processor: str
     task: str
     purpose: str
     inputs: tuple[str, ...]  # kinds of input, the usual one first

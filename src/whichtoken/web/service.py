@@ -42,7 +42,7 @@ class Service:
 
     def of_record(self, record: Attribution) -> Served | None:
         """Return the model that a record explains, if it is served here."""
-        same = (model for model in self.models.values() if model.subject.fingerprint() == record.revision)
+        same = (model for model in self.models.values() if record.identity.fits(model.subject.identity()))
         return next(same, None)
 
     @contextmanager

@@ -125,7 +125,8 @@ function savedState(page) {
 /** Returns the state that shows a result of the command line. */
 function stateOf({ record, label, predicted, picture }) {
   const [text, pair] = record.texts ?? [];
-  const served = getInfo().models.find((each) => each.revision === record.revision) ?? getInfo().models[0];
+  const made = (each) => each.revision === record.revision && (record.processor ?? each.processor) === each.processor;
+  const served = getInfo().models.find(made) ?? getInfo().models[0];
   const [kind] = served.inputs;
   const texts =
     kind === "question" ? { question: text, context: pair } : pair === undefined ? { text } : { text, pair };
