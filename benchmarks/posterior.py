@@ -141,13 +141,14 @@ def compared(subject: wt.Subject, only: str, many: bool = False) -> list[str | M
         others = [budget for budget in (*BUDGETS, MANY) if budget != 64]
         rivals += ["tis", *(wt.method(name, budget=n) for name in ("lime", "kernel-shap") for n in others)]
     known = {method if isinstance(method, str) else method.name for method in (*ours, *rivals)}
-    return {
+    runs: dict[str, list[str | Method]] = {
         "posterior": ours,
         "rivals": rivals,
         "maps": [name for name in default_methods(task_for(subject)) if name not in known],
         "default": ["posterior"],
         "priors": [*SINGLE, "alti", wt.method("integrated-gradients", steps=8)],
-    }[only]
+    }
+    return runs[only]
 
 
 def alternatives() -> list[str | Method]:

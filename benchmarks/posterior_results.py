@@ -227,9 +227,9 @@ def read(*runs: str) -> tuple[Scores, dict[str, float]]:
         by_column.setdefault((row["perturbation"], row["order"]), []).append(float((p[0] - p[1:]).mean()))
         evaluations.setdefault(row["method"], []).append(row["evaluations"])
     arrays = {m: {column: np.array(values) for column, values in by.items()} for m, by in scores.items()}
-    for by_column in arrays.values():
-        for how in {how for how, _ in by_column}:
-            by_column[how, "srg"] = by_column[how, "morf"] - by_column[how, "lerf"]
+    for of_method in arrays.values():
+        for how in {how for how, _ in of_method}:
+            of_method[how, "srg"] = of_method[how, "morf"] - of_method[how, "lerf"]
     return arrays, {method: float(np.mean(values)) for method, values in evaluations.items()}
 
 
