@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 UNCHECKED = "made before tokenizers were checked"
+NO_PROCESSOR = "none"
 SHOWN = 20  # characters of a hash in messages
 
 
@@ -25,7 +26,8 @@ class Identity:
         if now.revision != self.revision:
             found = f"{title} is revision {now.revision[:SHOWN]} (weights, configuration and dtype count)"
             return f"revision {self.revision[:SHOWN]}; {found}"
-        if self.processor and now.processor != self.processor:
+        # Without a processor, inputs are tensors, which no processor changes.
+        if not {self.processor, now.processor} & {"", NO_PROCESSOR} and now.processor != self.processor:
             found = f"{title} has {now.processor[:SHOWN]} (vocabulary, settings, special tokens and templates count)"
             return f"tokenizer or image processor {self.processor[:SHOWN]}; {found}"
         return ""

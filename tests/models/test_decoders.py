@@ -153,7 +153,7 @@ def test_texts_without_a_padding_token_are_explained_as_with_one(kind: str) -> N
 ALIKE = ["Is it a slow, slow film?", "Is it a slow, slow plot?"]
 SAME = 10  # tokens before the word that differs, at least
 # The tokens of a word, or of a sentence, share its score; these texts have one sentence.
-LEAST = {"kernel-shap": 5, "leave-one-out": 5, "lime": 5, "context-cite": 0}
+LEAST = {"posterior": 5, "kernel-shap": 5, "leave-one-out": 5, "lime": 5, "context-cite": 0}
 
 
 @each_kind

@@ -167,9 +167,11 @@ TEXTS_ONLY = ("contrast-cat", "refined-noise")  # references are texts, and patc
 
 @cache
 def methods() -> dict[str, Method]:
-    names = [name for name in method_names() if name not in TEXTS_ONLY and name != "integrated-gradients"]
+    adapted = ("integrated-gradients", "posterior")  # patches have no padding token
+    names = [name for name in method_names() if name not in (*TEXTS_ONLY, *adapted)]
     labels = [label for name in names for label in (name, *(f"{name}@{preset}" for preset in find(name).presets))]
     built = [*map(parse, labels), wt.method("integrated-gradients", baseline="zero")]
+    built.append(wt.method("posterior", prior="attcat+alti"))
     return {method.label: method for method in built}
 
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from whichtoken.identity import NO_PROCESSOR
 from whichtoken.models.modules import list_named_modules
 from whichtoken.models.quantised import named_tensors
 
@@ -41,7 +42,7 @@ def fingerprint_processor(processor: Any) -> str:
     however often the processor was used, and however its files are laid out.
     """
     if processor is None:
-        return "none"
+        return NO_PROCESSOR
     if not hasattr(processor, "backend_tokenizer"):
         return _hash(_describe_image_processor(processor).encode())
     backend, settings = processor.backend_tokenizer, _describe_tokenizer(processor)
