@@ -143,13 +143,13 @@ STUDIES: Mapping[str, Mapping[str, Variant]] = {
         "both ends": ({"proposal": "both-ends"}, nullcontext),
     },
     "prior": {
-        "integrated gradients, 4 steps (default)": ({}, nullcontext),
+        "AttCAT and ALTI (default)": ({}, nullcontext),
         "none": ({"prior": "none"}, nullcontext),
         "att-x-att-grads": ({"prior": "att-x-att-grads"}, nullcontext),
         "AttCAT": ({"prior": "attcat"}, nullcontext),
-        "AttCAT and ALTI": ({"prior": "attcat+alti"}, nullcontext),
+        "ALTI": ({"prior": "alti"}, nullcontext),
         "attn-lrp": ({"prior": "attn-lrp"}, nullcontext),
-        "integrated gradients, 2 steps": ({}, starting_from(IntegratedGradients(steps=2))),
+        "integrated gradients, 4 steps": ({}, starting_from(IntegratedGradients(steps=4))),
         "integrated gradients, 8 steps": ({}, starting_from(IntegratedGradients(steps=8))),
         "AttCAT, ALTI, integrated gradients, 4 steps": (
             {},

@@ -554,7 +554,7 @@ def test_passes_with_a_gradient_count_as_three_evaluations() -> None:
     assert record.confidence.n_answers == 170 - 3 * (1 + 1 + 51)  # the pass that is shared, and their own
 
 
-def test_longer_texts_start_from_more_steps_of_integrated_gradients() -> None:
+def test_long_texts_start_from_integrated_gradients() -> None:
     """Alone and in a batch with short texts, whose scores do not change."""
     subject, method = wt.load(), wt.method("posterior")
     tiny, short = "the film was slow", "the film was slow and the music was rare but touching"
@@ -563,15 +563,15 @@ def test_longer_texts_start_from_more_steps_of_integrated_gradients() -> None:
     (alone,) = wt.explain(subject, [short], method)
     assert together[1].scores == pytest.approx(alone[method.label].scores, abs=1e-3)
     answers = [record.confidence.n_answers for record in together if record.confidence]
-    assert answers == [15, 64 - 3 * 5, 64 - 3 * 9]  # all subsets; a pass for each step, and one at the baseline
+    assert answers == [15, 64 - 3, 64 - 3 * 9]  # all subsets; maps of one pass; one for each step and the baseline
 
 
 def test_integrated_gradients_leave_half_of_the_budget_for_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     subject, long = wt.load(), " ".join(["the film was slow and rare"] * 11)
+    (record,) = wt.explain(subject, long, wt.method("posterior", budget=54))[0].values()
+    assert record.confidence is not None
+    assert record.confidence.n_answers == 54 - 3 * 9
+    monkeypatch.setattr(IntegratedGradients, "__call__", lambda *_: pytest.fail("needs integrated gradients"))
     (record,) = wt.explain(subject, long, wt.method("posterior", budget=53))[0].values()
     assert record.confidence is not None
-    assert record.confidence.n_answers == 53 - 3 * 5  # fewer steps than a long text has otherwise
-    monkeypatch.setattr(IntegratedGradients, "__call__", lambda *_: pytest.fail("needs integrated gradients"))
-    (record,) = wt.explain(subject, long, wt.method("posterior", budget=29))[0].values()
-    assert record.confidence is not None
-    assert record.confidence.n_answers == 29 - 3  # maps of one pass
+    assert record.confidence.n_answers == 53 - 3  # maps of one pass

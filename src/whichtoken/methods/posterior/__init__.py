@@ -6,9 +6,9 @@ effect of removing the word, averaged over removals of 0 to 70 % of the other wo
 that they concentrate on words that may rank highest: the c highest per token are removed, c uniform up to 90 %. A
 quarter of them (`explore`) remove random words instead. Of short texts, all subsets are removed.
 
-The "auto" map is integrated gradients, with few steps. An input is long if it has more units than the budget: questions
-cannot tell about each unit, so all follow the draws, and the map has more steps. If that left less than half of the
-budget for questions, the maps are AttCAT and ALTI, of the pass that is made anyway.
+The "auto" maps are AttCAT and ALTI, of the pass that is made anyway. An input is long if it has more units than the
+budget: questions cannot tell about each unit, so all follow the draws, and the map is integrated gradients, if those
+leave half of the budget.
 
 `budget` counts evaluations of the model, a pass with a gradient as three; if it leaves no questions, the scores are
 those of the first map. Parts of an answer (its sentences or tokens) are asked what the whole answer was asked, and
@@ -44,8 +44,7 @@ from whichtoken.methods.posterior.questions import Proposal, Search, SearchPlan,
 from whichtoken.trust import Confidence, Interaction, Removal
 
 SETTLED = 0.95  # probability at which `stop` stops
-OF_ONE_PASS = (AttCAT(), ALTI())  # maps that "auto" stands for, with small budgets
-SHORT, LONG = IntegratedGradients(steps=4), IntegratedGradients(steps=8)  # and otherwise, by the length of the input
+OF_ONE_PASS, FOR_LONG = (AttCAT(), ALTI()), (IntegratedGradients(steps=8),)  # maps that "auto" stands for
 GRADIENT = 3  # evaluations that a pass with a gradient counts as
 
 
@@ -80,8 +79,7 @@ class Posterior(Method):
         """Return the methods of the maps of an input."""
         if self.prior != "auto":
             return self._priors
-        allowed = [steps for steps in ((LONG, SHORT) if is_long else (SHORT,)) if 2 * _cost([steps]) <= self.budget]
-        return allowed[:1] or OF_ONE_PASS
+        return FOR_LONG if is_long and 2 * _cost(FOR_LONG) <= self.budget else OF_ONE_PASS
 
     def adapt(self, can_run: Callable[[Method], bool]) -> Method:
         if self.prior != "auto" or all(map(can_run, self._priors)):
@@ -130,8 +128,8 @@ class Posterior(Method):
 
     def _plan(self, is_long: bool) -> SearchPlan:
         explore = self.explore if self.explore is not None else 0.0 if is_long else 0.25
-        questions = max(0, self.budget - _cost(self._choose(is_long)))
-        return SearchPlan(questions, self.per_round, self.proposal, explore, self.seed)
+        n_questions = max(0, self.budget - _cost(self._choose(is_long)))
+        return SearchPlan(n_questions, self.per_round, self.proposal, explore, self.seed)
 
     def _ask(self, search: Search) -> Bool[np.ndarray, "question unit"]:
         may_stop = self.stop is not None and search.n_answers > 0
