@@ -3,7 +3,7 @@
 import random
 import re
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -18,7 +18,7 @@ from whichtoken.cli.run import main
 from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
 from whichtoken.jobs import _corpus
 from whichtoken.jobs.manifest import CorpusManifest, write_manifest
-from whichtoken.jobs.shards import ShardStamp, make_table, shard_files, write_shard
+from whichtoken.jobs.shards import ShardStamp, make_table, read_info, read_shard, shard_files, write_shard
 from whichtoken.jobs.shortcuts import find_shortcuts, kinds_of
 from whichtoken.jobs.summary import summarise_corpus, wilson_interval
 from whichtoken.jobs.work import Engine, OnReceipt, Range, Work, Worker
@@ -70,11 +70,15 @@ def make_job(
     for first, last in ((0, half - 1), (half, len(results) - 1)):
         table = make_table((row for row in rows if first <= row["row"] <= last), kept or ())  # type: ignore[operator]
         write_shard(files.path(first, last), table, [], ShardStamp("0", "spec"), 0)
-    spec = {"methods": {name: {"method": name, "settings": {}, "tuned_on_deletion": False} for name in methods}}
-    n = len(results)
-    shards = tuple((path.name, "0") for path in files.paths())
-    write_manifest(folder, CorpusManifest("0", "spec", spec, "a model", "sha256:0", n, n, 0, n, 0, shards))
+    finish(folder, methods, len(results))
     return folder
+
+
+def finish(folder: Path, methods: Sequence[str], n: int) -> None:
+    """Write the manifest of the shards that are there."""
+    spec = {"methods": {name: {"method": name, "settings": {}, "tuned_on_deletion": False} for name in methods}}
+    shards = tuple((path.name, read_info(path).sha256) for path in shard_files(folder).paths())
+    write_manifest(folder, CorpusManifest("0", "spec", spec, "a model", "sha256:0", n, n, 0, n, 0, shards))
 
 
 REVIEWS: list[Result] = [
@@ -239,6 +243,82 @@ def test_a_folder_without_some_of_its_shards_is_refused(tmp_path: Path) -> None:
         summarise_corpus(job)
     with pytest.raises(BadArtifact, match=message):
         summarise_corpus(whole, before=job)
+
+
+FIRST = "000000-000017.parquet"
+DAMAGES: dict[str, tuple[Mapping[str, Any], str]] = {
+    "edited scores": ({"scores": [9.0, -9.0, 0.5, 1.0]}, ""),
+    "NaN": ({"scores": [nan, 1.0, 1.0, 1.0]}, "scores is NaN or infinite in some results"),
+    "NaN as probability": ({"probability": nan}, "probability is NaN or infinite in some results"),
+    "short scores": ({"scores": [1.0]}, "words and scores have different lengths"),
+    "no score": ({"scores": [None, 1.0, 1.0, 1.0]}, "scores is missing in some results"),
+    "no label": ({"label": None}, "label is missing in some results"),
+    "no words": ({"words": None}, "words is missing in some results"),
+    "another text": ({"text_of_word": [0, 7, 0, 0]}, "text_of_word is neither 0 nor 1 in some results"),
+    "another row": ({"row": 18}, "it has results of rows that are not in its name"),
+    "a row twice": ({"row": 1}, "it has some results more than once"),
+}
+
+
+def damage(path: Path, change: Mapping[str, Any], sealed: bool) -> None:
+    """Change the first result of a shard. `sealed`: with a hash that fits."""
+    table, info = read_shard(path)
+    rows = table.to_pylist()
+    rows[0] |= change
+    changed = type(table).from_pylist(rows, table.schema)
+    if sealed:
+        write_shard(path, changed, [], ShardStamp("0", "spec"), info.n_tokens)
+    else:
+        parquet.write_table(changed, path)
+
+
+def summarise(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    """Return the exit code of the command and what it says."""
+    with pytest.raises(SystemExit) as ending:
+        main(["corpus", "summary", str(folder), "--min-count", "2", *more])
+    return int(str(ending.value.code)), capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_shard_that_was_changed_is_not_summarised(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor one whose content cannot be, if somebody also changed the hashes."""
+    (job, whole), (change, problem) = (make_job(tmp_path / of, REVIEWS) for of in "ab"), DAMAGES[name]
+    path = job / "shards" / FIRST
+    fix = "delete this file and run again, and these rows are explained again"
+    for sealed in (False, True):
+        damage(path, change, sealed)
+        said = f"whichtoken: {path} was changed after it was saved: its content does not match its sha256; {fix}\n"
+        if sealed and problem:
+            said = f"whichtoken: {path}: {problem}; {fix}\n"
+        assert summarise(job, capsys) == (1, said)
+        assert summarise(whole, capsys, "--before", str(job)) == (1, said)
+        path.write_bytes((whole / "shards" / FIRST).read_bytes())
+    damage(path, change, sealed=True)
+    finish(job, ("attcat",), len(REVIEWS))
+    code, said = summarise(job, capsys)
+    assert (code, problem in said, said.count("\n")) == ((1, True, 1) if problem else (0, True, 0))
+
+
+def test_a_shard_more_is_not_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = make_job(tmp_path / "a", REVIEWS)
+    for name in ("000036-000053.parquet", "000000-000008.parquet"):
+        more = job / "shards" / name
+        more.write_bytes((job / "shards" / FIRST).read_bytes())
+        said = f"whichtoken: {more} is not a part of this job; move it elsewhere\n"
+        assert summarise(job, capsys) == (1, said)
+        more.unlink()
+    (job / "shards" / "copy.parquet").write_bytes((job / "shards" / FIRST).read_bytes())
+    code, said = summarise(job, capsys)
+    assert (code, "parts are named like 000000-000015.parquet" in said) == (1, True)
+
+
+def test_a_shard_of_another_job_is_not_summarised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, path = make_job(tmp_path / "a", REVIEWS), tmp_path / "a" / "shards" / FIRST
+    table, _ = read_shard(path)
+    write_shard(path, table, [], ShardStamp("0", "another"), 0)
+    assert summarise(job, capsys)[1].startswith(f"whichtoken: {path} belongs to another job; delete this file")
 
 
 def test_the_page_escapes_texts_and_links_to_explanations(tmp_path: Path) -> None:

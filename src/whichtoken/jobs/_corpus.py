@@ -14,7 +14,7 @@ from whichtoken import __version__
 from whichtoken._explain import AnyTarget, check_keyword, plan
 from whichtoken.core.registry import resolve_methods
 from whichtoken.core.trace import Method, describe_setting
-from whichtoken.errors import BadArtifact, BadInput, ShardFailed, UsageError
+from whichtoken.errors import BadInput, ShardFailed, UsageError
 from whichtoken.flat import check_parquet
 from whichtoken.jobs.explaining import ExplainWork, ModelChoice
 from whichtoken.jobs.files import (
@@ -205,10 +205,8 @@ def _stage(prepared: _Planned, corpus: CorpusFiles, how: ExplainOptions, say: Ca
 def _find_missing(planned: _Planned) -> list[Range]:
     """Return the parts that have no shard; the shards that are there must be whole and of this job."""
     shards = shard_files(planned.folder)
-    known, missing = set(planned.index.ranges), []
-    for path in shards.paths():
-        if shards.read_range(path) not in known:
-            raise BadArtifact(f"{path} is not a part of this job; move it elsewhere")
+    missing = []
+    shards.check_known(set(planned.index.ranges))
     for part in planned.index.ranges:
         if shards.path(*part).is_file():
             planned.infos[part] = read_shard(shards.path(*part), planned.work.stamp.spec)[1]

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,12 @@ class PartFiles:
         ends = {end: path for path in self.paths() for start, end in [self.read_range(path)] if start == first}
         fitting = [end for end in ends if end <= last]
         return (max(fitting), ends[max(fitting)]) if fitting else None
+
+    def check_known(self, known: Collection[tuple[int, int]]) -> None:
+        """Raise BadArtifact if the folder holds a part that is none of the job's."""
+        for path in self.paths():
+            if self.read_range(path) not in known:
+                raise BadArtifact(f"{path} is not a part of this job; move it elsewhere")
 
     def read_range(self, path: Path) -> tuple[int, int]:
         """Return the first and last number in the name of a part."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from whichtoken.atomic_write import open_whole
 from whichtoken.boundary import while_reading
+from whichtoken.checks import require
 from whichtoken.decode import decode, parse_json
 from whichtoken.errors import BadArtifact
 from whichtoken.flat import check_parquet
@@ -52,6 +53,8 @@ COLUMNS = {
     "additivity": "float64",
     "settings_hash": "string",  # of method and settings, as in the manifest
 }
+LISTS = ("words", "text_of_word", "starts", "ends", "scores")  # of a result, of the same length
+KNOWN = ("row", "result", "label", "method", *LISTS)  # columns in which nothing is null
 FAILURE_COLUMNS = {"row": "int64", "file": "string", "line": "int64", "id": "string", "reason": "string"}
 
 
@@ -197,7 +200,10 @@ def read_info(path: Path, spec: str | None = None) -> ShardInfo:
 
 
 def read_shard(path: Path, spec: str | None = None) -> tuple[Any, ShardInfo]:
-    """Return a shard as an Arrow table; BadArtifact unless it is whole, as it was written, and of this job."""
+    """Return a shard as an Arrow table; BadArtifact unless it is whole, as it was written, and of this job.
+
+    Its results must be possible, too: whoever changes a shard can change its hash.
+    """
     from pyarrow import parquet
 
     with while_reading(path):
@@ -205,7 +211,10 @@ def read_shard(path: Path, spec: str | None = None) -> tuple[Any, ShardInfo]:
         info = _parse_info((table.schema.metadata or {}).get(KEY), path)
         found = _hash_shard(table, info.failures)
     check_hash(path, info.sha256, found, FIX)
-    return table, _check_info(info, path, spec)
+    _check_info(info, path, spec)
+    with while_reading(path):
+        _check_results(table, info)
+    return table, info
 
 
 def _check_info(info: ShardInfo, path: Path, spec: str | None) -> ShardInfo:
@@ -215,6 +224,36 @@ def _check_info(info: ShardInfo, path: Path, spec: str | None) -> ShardInfo:
     if named != (info.first, info.last):
         raise BadArtifact(f"{path} holds rows {info.first} to {info.last}, which is not what its name says; {FIX}")
     return info
+
+
+def _check_results(table: Any, info: ShardInfo) -> None:
+    """Raise BadArtifact unless the results can be those of the shard's rows, each once."""
+    from pyarrow import compute
+
+    def require_all(holds: Any, problem: str) -> None:
+        require(compute.all(holds).as_py() is not False, f"{problem}; {FIX}")
+
+    for field in shard_schema():
+        found = table.schema.field(field.name).type
+        require(found == field.type, f"{field.name} is {found}; expected {field.type}; {FIX}")
+    columns = {name: table.column(name).combine_chunks() for name in COLUMNS}
+    lists = {name: columns[name].flatten() for name in LISTS}
+    for name in KNOWN:
+        missing = columns[name].null_count + (lists[name].null_count if name in LISTS else 0)
+        require(not missing, f"{name} is missing in some results; {FIX}")
+    lengths = {name: compute.list_value_length(columns[name]) for name in LISTS}
+    for name in LISTS[1:]:
+        require_all(compute.equal(lengths[name], lengths["words"]), f"words and {name} have different lengths")
+    for name, values in (("scores", lists["scores"]), *((name, columns[name]) for name in ("probability", "value"))):
+        require_all(compute.is_finite(values), f"{name} is NaN or infinite in some results")
+    texts = lists["text_of_word"]
+    require_all(compute.equal(texts, compute.bit_wise_and(texts, 1)), "text_of_word is neither 0 nor 1 in some results")
+    rows = columns["row"]
+    inside = compute.and_(compute.greater_equal(rows, info.first), compute.less_equal(rows, info.last))
+    require_all(inside, "it has results of rows that are not in its name")
+    keys = ["row", "result", "method"]
+    n_results = table.select(keys).group_by(keys).aggregate([]).num_rows
+    require(n_results == table.num_rows, f"it has some results more than once; {FIX}")
 
 
 def _parse_info(described: bytes | None, path: Path) -> ShardInfo:

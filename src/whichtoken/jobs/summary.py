@@ -9,6 +9,7 @@ from typing import Any
 from whichtoken.errors import BadArtifact, BadSetting, UnknownName, UsageError
 from whichtoken.identity import read_identity
 from whichtoken.jobs.manifest import CorpusManifest, read_manifest
+from whichtoken.jobs.parts import check_hash
 from whichtoken.jobs.query import (
     CHANGED_EFFECTS,
     CHANGED_FREQUENCIES,
@@ -21,7 +22,7 @@ from whichtoken.jobs.query import (
     Z,
     open_queries,
 )
-from whichtoken.jobs.shards import shard_files
+from whichtoken.jobs.shards import FIX, read_shard, shard_files
 from whichtoken.jobs.shortcuts import LEAST, find_shortcuts
 from whichtoken.records import Attribution, Prediction, Source
 from whichtoken.summaries import (
@@ -94,14 +95,19 @@ def summarise_corpus(
 
 
 def read_finished(folder: Path) -> CorpusManifest:
-    """Return the manifest of a finished job; BadArtifact if one of its shards is missing."""
-    manifest, found = read_manifest(folder), {path.name for path in shard_files(folder).paths()}
-    missing = [name for name, _ in manifest.shards if name not in found]
+    """Return the manifest of a finished job; BadArtifact unless its shards are those that it wrote, and no others."""
+    manifest, files = read_manifest(folder), shard_files(folder)
+    paths = {name: files.path(*files.read_range(Path(name))) for name, _ in manifest.shards}
+    files.check_known({files.read_range(path) for path in paths.values()})
+    missing = [name for name, path in paths.items() if not path.is_file()]
     if missing:
         raise BadArtifact(
             f"{folder} has lost {len(missing):,} of its {len(manifest.shards):,} shards, the first is {missing[0]}; "
             "run whichtoken corpus explain again, and their rows are explained again"
         )
+    for name, written in manifest.shards:
+        _, info = read_shard(paths[name], manifest.spec_sha256)
+        check_hash(paths[name], written, info.sha256, FIX)
     return manifest
 
 
