@@ -3,12 +3,13 @@
     python benchmarks/choices.py range sst2/train.tsv
     python benchmarks/choices.py questions sst2/train.tsv
     python benchmarks/choices.py prior sst2/train.tsv
-    python benchmarks/choices.py prior imdb/train.tsv --texts 24 --words 80,130 --name imdb
+    python benchmarks/choices.py settings sst2/train.tsv
     python benchmarks/choices.py long imdb/train.tsv --texts 24 --words 80,130 --name imdb
 
 - `range`: which share of the other words is removed at most where effects are averaged; 1 gives Shapley values.
 - `questions`: how questions are chosen.
 - `prior`: which maps it starts from. All variants have the same budget, in which maps count.
+- `settings`: further settings.
 - `long`: the same two choices where there are more words than evaluations.
 
 SRG is the AOPC of removing the highest tokens first minus that of removing the lowest first. A word is strong if
@@ -155,6 +156,14 @@ STUDIES: Mapping[str, Mapping[str, Variant]] = {
             {},
             starting_from(AttCAT(), ALTI(), IntegratedGradients(steps=4)),
         ),
+    },
+    "settings": {
+        "default": ({}, nullcontext),
+        "words are replaced by the mask token": ({"perturbation": "mask"}, nullcontext),
+        "half deleted, half replaced": ({"perturbation": "mixed"}, nullcontext),
+        "tokens instead of words": ({"units": "token"}, nullcontext),
+        "rounds of 8": ({"per_round": 8}, nullcontext),
+        "rounds of 32": ({"per_round": 32}, nullcontext),
     },
     "long": {
         "integrated gradients, 8 steps, no random question (default)": ({}, nullcontext),

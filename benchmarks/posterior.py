@@ -7,16 +7,15 @@
     python benchmarks/posterior.py compare imdb/test.tsv --set reviews --name imdb --max-tokens 256 --only default
     python benchmarks/posterior.py compare imdb/test.tsv --set reviews --name imdb-priors --max-tokens 256 --only priors
     python benchmarks/posterior.py normalise sst2/dev.tsv --texts 100
-    python benchmarks/posterior.py ablate sst2/train.tsv --texts 100
     python benchmarks/posterior.py signs sst2/dev.tsv --set negation
     python benchmarks/posterior.py calibrate sst2/dev.tsv --set short
     python benchmarks/posterior.py seeds sst2/dev.tsv --set heldout
     python benchmarks/posterior.py overhead sst2/dev.tsv --texts 32
 
-`compare`, `normalise` and `ablate` store benchmarks in benchmarks/runs/posterior-NAME, which `make results` reads; a
+`compare` and `normalise` store benchmarks in benchmarks/runs/posterior-NAME, which `make results` reads; a
 run that was interrupted goes on where it stopped, and a larger --texts adds texts. With --only, other methods of the
 same texts have runs of their own (NAME-rivals, NAME-maps), so that a change of `posterior` does not measure them again.
-The others write reports to benchmarks/results. Settings were chosen on training texts (choices.py, and `ablate`);
+The others write reports to benchmarks/results. Settings were chosen on training texts (choices.py);
 --set: texts that were chosen before the method was changed (reporting_sets.py).
 """
 
@@ -53,14 +52,6 @@ RUNS, RESULTS = Path(__file__).parent / "runs", Path(__file__).parent / "results
 BUDGETS = (16, 32, 64, 128)
 MANY = 500  # the evaluations that people give lime and shap
 SINGLE = ("attn-lrp", "att-x-att-grads", "attcat", "random")
-ALTERNATIVES: dict[str, tuple[Any, ...]] = {
-    "prior": ("attcat", "att-x-att-grads", "alti", "attn-lrp", "none"),
-    "proposal": ("both-ends", "prior", "uniform"),
-    "perturbation": ("mask", "mixed"),
-    "units": ("token",),
-    "explore": (0.0, 0.5, 0.75),
-    "per_round": (8, 32),
-}
 BINS = (0.0, 0.5, 0.8, 0.95, 1.01)
 ONLY = (
     "posterior with several budgets, or as it is; other methods of up to 160 evaluations; further single-pass methods; "
@@ -72,7 +63,7 @@ COMPARED = ("attn-lrp", "attcat", "alti", "lime", "kernel-shap", "leave-one-out"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=(*REPORTS, "compare", "normalise", "ablate"))
+    parser.add_argument("what", choices=(*REPORTS, "compare", "normalise"))
     parser.add_argument("data", type=Path)
     parser.add_argument("--texts", type=int, help="default: 100, or all of --set")
     parser.add_argument("--set", choices=[path.stem for path in sorted(SETS.glob("*.tsv"))])
@@ -98,8 +89,6 @@ def main() -> None:
     elif args.what == "normalise":
         methods = [*compared(subject, "posterior"), *compared(subject, "rivals")]
         bench(subject, args, methods, "posterior-normalised", ("aopc", "normalised-aopc"))
-    elif args.what == "ablate":
-        bench(subject, args, alternatives(), f"posterior-{args.name or 'settings'}", ("aopc", "srg", "signs"))
     else:
         texts = sample_sentences(args) if args.set is None else read_set(args.set, args.data)[: args.texts]
         write(f"posterior_{args.what}{args.name and '_'}{args.name}", REPORTS[args.what](subject, texts), args)
@@ -149,11 +138,6 @@ def compared(subject: wt.Subject, only: str, many: bool = False) -> list[str | M
         "priors": [*SINGLE, "alti", wt.method("integrated-gradients", steps=8)],
     }
     return runs[only]
-
-
-def alternatives() -> list[str | Method]:
-    changed = [wt.method("posterior", None, **{key: v}) for key, values in ALTERNATIVES.items() for v in values]
-    return ["posterior", *changed]
 
 
 def open_each(subject: wt.Subject, texts: list[str], record: Any) -> Iterator[tuple[int, OpenInput]]:

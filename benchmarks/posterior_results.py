@@ -29,7 +29,6 @@ COMMANDS = {
     "roberta": "compare data/sst2/dev.tsv --texts {n} --name {name} --model roberta_sst2 --references refs-roberta",
     "imdb": "compare data/imdb/test.tsv --set reviews --name {name} --max-tokens 256",
     "normalised": "normalise data/sst2/dev.tsv --texts {n}",
-    "settings": "ablate data/sst2/train.tsv --texts {n}",
 }
 ONLY = {
     "sst2": "posterior",
@@ -59,6 +58,7 @@ REPORTS = {  # by their files, if these exist
     "choices_range": "Which removals is a score averaged over?",
     "choices_questions": "Which questions?",
     "choices_prior": "Which maps?",
+    "choices_settings": "Other settings",
     "choices_long_imdb": "Which maps and questions for long texts?",
     "posterior_overhead": "What does the search cost?",
 }
@@ -99,7 +99,9 @@ def posterior() -> Iterator[str]:
     yield (
         "AOPC: the mean drop of the probability over 10, 20 .. 90 % of the tokens removed, highest scores first; LeRF: "
         "the same, lowest first; SRG: AOPC minus LeRF. `posterior` asks by deletion, so the columns by mask are the "
-        "fairer test. Gain: of the SRG of `posterior` (64 evaluations) over that of the method of the line, text by "
+        "fairer test. Evaluations are passes: with a gradient, a pass takes as long as about three, so integrated "
+        "gradients take as long as about 150. "
+        "Gain: of the SRG of `posterior` (64 evaluations) over that of the method of the line, text by "
         "text, with its 95 % bootstrap interval; bold if p < 0.05 (sign-flip test, Holm over the lines). "
         "How it works: [posterior.md](posterior.md).\n"
     )
@@ -107,7 +109,6 @@ def posterior() -> Iterator[str]:
         yield from _comparison(name)
     yield from _normalised()
     yield _picture("sst2-500" if "sst2-500" in measured else measured[0])
-    yield from _settings()
     for report, heading in REPORTS.items():
         if (RESULTS / f"{report}.md").exists():
             yield f"### {heading}\n"
@@ -158,6 +159,7 @@ def _normalised() -> Iterator[str]:
     yield "### Of what is possible: normalised AOPC\n"
     yield command("normalised", read("posterior-normalised")[0])
     yield (
+        "Measured with the version of `posterior` before this one, a linear regression. "
         "AOPC between the lowest and the highest that a search finds for the text: 0 to 1. "
         "A method can exceed 1 where the search misses the best order.\n"
     )
@@ -184,27 +186,6 @@ def _gains(scores: Scores, others: list[str], column: tuple[str, str]) -> dict[s
 def _cell(values: NDArray[np.float64]) -> str:
     low, high = interval(values)
     return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
-
-
-def _settings() -> Iterator[str]:
-    """Show the settings that were compared on training texts."""
-    if not (RUNS / "posterior-settings" / "table.json").exists():
-        return
-    scores, evaluations = read("posterior-settings")
-    facts = dict(wt.bench.read_table(RUNS / "posterior-settings").facts)
-    yield "### Which settings?\n"
-    yield command("settings", scores)
-    yield f"Training sentences: {facts['texts']}; {facts['lengths']}. Gain: of SRG over the default settings.\n"
-    yield f"| settings | {' | '.join(COLUMNS)} | evaluations | gain, delete | gain, mask |\n" + "|---" * 10 + "|"
-    for method, by_column in scores.items():
-        gains = []
-        for how in ("delete", "mask"):
-            gain = by_column[how, "srg"] - scores[OURS][how, "srg"]
-            low, high = interval(gain)
-            gains.append("" if method == OURS else f"{gain.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-        cells = [_cell(by_column[column]) for column in COLUMNS.values()]
-        yield f"| {method} | {' | '.join(cells)} | {evaluations[method]:.0f} | {' | '.join(gains)} |"
-    yield ""
 
 
 def runs_of(name: str) -> list[str]:
