@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -177,6 +178,38 @@ def test_a_request_that_is_refused_holds_no_place() -> None:
         assert caller.post("/api/predict", text_request()).error == "TokenNeeded"
         assert caller.post("/api/predict", {}, authorization=f"Bearer {TOKEN}", content_type="text/plain").status == 415
     assert caller.get("/api/info", authorization=f"Bearer {TOKEN}").status == 200
+    caller.service.stop()
+
+
+def test_the_bodies_of_all_requests_together_are_limited(clicks: SlowClicks) -> None:
+    caller = make_caller(Limits(body_bytes=200_000, bodies_bytes=300_000))
+    large = [b" " * 100_000, b" " * 80_000, b"{}"]
+    with served(caller, clicks, "127.0.0.1", 180_000):
+        refused = caller.call("POST", "/api/predict", large)
+        assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "TooManyBytes", "1")
+        assert "300,000 bytes" in refused.json["error"]["message"]
+        assert caller.call("POST", "/api/predict", large[:1]).status == 422, "there is room for this one"
+        assert caller.call("POST", "/api/predict", [*large[:1], b" " * 15_000]).status == 422, "they do not add up"
+    assert caller.call("POST", "/api/predict", large).status == 422
+    caller.service.stop()
+
+
+def test_a_small_body_is_accepted_however_many_bytes_others_hold(clicks: SlowClicks) -> None:
+    caller = make_caller(Limits(body_bytes=200_000, bodies_bytes=1))
+    with served(caller, clicks, "127.0.0.1", 190_000):
+        assert caller.call("POST", "/api/predict", b" " * 60_000).status == 422
+        assert caller.call("POST", "/api/predict", b" " * 70_000).status == 503
+    caller.service.stop()
+
+
+def test_the_bytes_of_a_body_are_given_back_when_its_caller_leaves() -> None:
+    caller, has_left = make_caller(Limits(body_bytes=200_000, bodies_bytes=200_000)), threading.Event()
+    has_left.set()
+    pieces = [b" " * 90_000, b" " * 90_000]
+    for _ in range(3):
+        with pytest.raises(KeyError):  # no reply
+            caller.call("POST", "/api/predict", pieces, leave_when=has_left, hangs=True)
+    assert caller.call("POST", "/api/predict", pieces).status == 422
     caller.service.stop()
 
 

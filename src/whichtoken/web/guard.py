@@ -87,14 +87,14 @@ class Guard:
                 visit = Visit((scope.get("client") or ("",))[0])
                 if scope["path"] != HEALTH:  # which is told whatever else is going on
                     stack.enter_context(self.traffic.admit(visit))
-                body = await self._body(scope, headers, receive)
+                body = await self._body(scope, headers, receive, visit)
             except Refusal as refusal:
                 await send_error(sender, describe_error(refusal))
                 return
             if body is not None:
                 await self.app(scope, _replay(body, receive), sender)
 
-    async def _body(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> bytes | None:
+    async def _body(self, scope: Scope, headers: Mapping[str, str], receive: Receive, visit: Visit) -> bytes | None:
         """Read the body within the limits of size and time; None if the caller went away."""
         most = self.limits.body_bytes
         length = headers.get("content-length", "0")
@@ -112,6 +112,7 @@ class Guard:
                     body += message.get("body", b"")
                     if len(body) > most:
                         raise too_large("the request", len(body), most, "bytes")
+                    self.traffic.hold(visit, len(body))
                     if not message.get("more_body", False):
                         break
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""What is being served: requests, by address. No torch."""
+"""What is being served: requests by address, and the bodies of all of them together. No torch."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 from whichtoken.web.limits import Limits, Refusal, is_loopback
 
+SMALL = 65_536  # bytes of a body that is always accepted, so that large ones do not keep usual requests out
+
 
 @dataclass(eq=False)
 class Visit:
     """A request that is being served."""
 
     address: str
+    body_bytes: int = 0  # that it holds
 
 
 @dataclass(eq=False)
@@ -21,6 +24,7 @@ class Traffic:
 
     limits: Limits
     requests: Counter[str] = field(default_factory=Counter)  # by address
+    body_bytes: int = 0  # of all requests
 
     @contextmanager
     def admit(self, visit: Visit) -> Iterator[None]:
@@ -35,6 +39,17 @@ class Traffic:
         try:
             yield
         finally:
+            self.body_bytes -= visit.body_bytes
             self.requests[address] -= 1
             if not self.requests[address]:
                 del self.requests[address]
+
+    def hold(self, visit: Visit, n_bytes: int) -> None:
+        """Count the bytes of a body that have arrived; raise a Refusal if all bodies together are too large."""
+        self.body_bytes += n_bytes - visit.body_bytes
+        visit.body_bytes = n_bytes
+        most = max(self.limits.bodies_bytes, self.limits.body_bytes)
+        if n_bytes > SMALL and self.body_bytes > most:
+            raise Refusal(
+                503, "TooManyBytes", f"the requests that are being served have over {most:,} bytes; try again later"
+            )
