@@ -26,9 +26,11 @@ from tests.tiny import (
 from transformers import ViTImageProcessor
 
 import whichtoken as wt
+from whichtoken.models.cancelling import Cancelled, check_cancelled
 from whichtoken.web.app import make_app
 from whichtoken.web.guard import AsgiApp
 from whichtoken.web.limits import Access, Limits
+from whichtoken.web.replies import PredictReply
 from whichtoken.web.service import Service, make_service
 
 TEXT = "The actors were rare, but the plot was slow."
@@ -93,9 +95,10 @@ class Caller:
         leave_when: threading.Event | None = None,
         raw: Iterable[tuple[bytes, bytes]] = (),
         hangs: bool = False,
+        address: str = "127.0.0.1",
     ) -> Reply:
         """Make one request. `leave_after`: go away once the reply so far fulfils this. `leave_when`: go away once this
-        is set. `raw`: further headers. `hangs`: the end of the body never arrives.
+        is set. `raw`: further headers. `hangs`: the end of the body never arrives. `address`: of the caller.
         """
         usual = {"host": HOST, **({"content-type": "application/json"} if body else {})}
         given = usual | {name.replace("_", "-"): value for name, value in (headers or {}).items()}
@@ -111,7 +114,7 @@ class Caller:
             "query_string": query.encode(),
             "root_path": "",
             "headers": [*lines, *raw],
-            "client": ("127.0.0.1", 50000),
+            "client": (address, 50000),
             "server": ("127.0.0.1", 8080),
         }
         pieces = [body] if isinstance(body, bytes) else list(body)
@@ -148,6 +151,25 @@ class Caller:
         await self.app(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in started["headers"]}
         return Reply(started["status"], headers, bytes(received))
+
+
+class SlowClicks:
+    """Clicks that take until they are released, or cancelled before their next pass."""
+
+    def __init__(self) -> None:
+        self.entered, self.release, self.cancelled = (threading.Event() for _ in range(3))
+        self.n_done = 0
+
+    def __call__(self, job: Any) -> PredictReply:
+        self.entered.set()
+        try:
+            while not self.release.wait(0.01):
+                check_cancelled()
+        except Cancelled:
+            self.cancelled.set()
+            raise
+        self.n_done += 1
+        return PredictReply((), (), (), None, "")
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.web.calling import Caller
+    from tests.web.calling import Caller, SlowClicks
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +16,13 @@ def caller() -> Iterator["Caller"]:
     made = make_caller(names=["texts", "bert", "bert-2", "images", "llama"])
     yield made
     made.service.stop()
+
+
+@pytest.fixture
+def clicks(monkeypatch: pytest.MonkeyPatch) -> Iterator["SlowClicks"]:
+    from tests.web.calling import SlowClicks
+
+    made = SlowClicks()
+    monkeypatch.setattr("whichtoken.web.app.switch", made)
+    yield made
+    made.release.set()

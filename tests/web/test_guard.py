@@ -1,9 +1,14 @@
 """Who may call the server, and what every reply says to the browser."""
 
 import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
-from tests.web.calling import HOST, Caller, make_caller, text_request
+from tests.web.calling import HOST, Caller, SlowClicks, make_caller, text_request
 
 from whichtoken.errors import UsageError
 from whichtoken.web.guard import PAGE_POLICY
@@ -120,6 +125,92 @@ def test_a_body_that_never_ends_is_not_waited_for(caller: Caller, monkeypatch: p
     monkeypatch.setattr("whichtoken.web.guard.asyncio.timeout", lambda seconds: timeout(0))
     reply = caller.call("POST", "/api/predict", b"{", hangs=True)
     assert (reply.status, reply.error) == (408, "TooSlow")
+
+
+@contextmanager
+def served(caller: Caller, clicks: SlowClicks, address: str, size: int = 0) -> Iterator[None]:
+    """Keep the server busy with a request of this address, whose body has about this size."""
+    body = b" " * size + json.dumps(text_request()).encode()
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(caller.call, "POST", "/api/predict", body, address=address)
+        try:
+            assert clicks.entered.wait(60)
+            yield
+        finally:
+            clicks.release.set()
+    assert first.result().status == 200
+
+
+def test_only_so_many_requests_of_one_address_are_served(clicks: SlowClicks) -> None:
+    caller = make_caller(Limits(address_connections=1))
+    with served(caller, clicks, "192.0.2.9"):
+        refused = caller.call("GET", "/api/info", address="192.0.2.9")
+        assert (refused.status, refused.error, refused.headers["retry-after"]) == (429, "TooManyRequests", "1")
+        assert "192.0.2.9" in refused.json["error"]["message"]
+        assert caller.call("GET", "/health", address="192.0.2.9").status == 200
+        assert caller.call("GET", "/api/info", address="192.0.2.10").status == 200
+    assert caller.call("GET", "/api/info", address="192.0.2.9").status == 200
+    caller.service.stop()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_requests_of_this_computer_may_all_come_from_one_proxy(clicks: SlowClicks, address: str) -> None:
+    caller = make_caller(Limits(address_connections=1))
+    with served(caller, clicks, address):
+        assert caller.call("GET", "/api/info", address=address).status == 200
+    caller.service.stop()
+
+
+def test_only_so_many_requests_of_all_are_served_but_health_always(clicks: SlowClicks) -> None:
+    caller = make_caller(Limits(connections=1))
+    with served(caller, clicks, "127.0.0.1"):
+        for address in ("127.0.0.1", "192.0.2.9"):
+            refused = caller.call("GET", "/api/info", address=address)
+            assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "Busy", "1")
+            assert caller.call("GET", "/health", address=address).status == 200
+    assert caller.get("/api/info").status == 200
+    caller.service.stop()
+
+
+def test_a_request_that_is_refused_holds_no_place() -> None:
+    caller = make_caller(Limits(connections=1), Access("192.0.2.7", token=TOKEN))
+    for _ in range(2):
+        assert caller.post("/api/predict", text_request()).error == "TokenNeeded"
+        assert caller.post("/api/predict", {}, authorization=f"Bearer {TOKEN}", content_type="text/plain").status == 415
+    assert caller.get("/api/info", authorization=f"Bearer {TOKEN}").status == 200
+    caller.service.stop()
+
+
+def test_the_bodies_of_all_requests_together_are_limited(clicks: SlowClicks) -> None:
+    caller = make_caller(Limits(body_bytes=200_000, bodies_bytes=300_000))
+    large = [b" " * 100_000, b" " * 80_000, b"{}"]
+    with served(caller, clicks, "127.0.0.1", 180_000):
+        refused = caller.call("POST", "/api/predict", large)
+        assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "TooManyBytes", "1")
+        assert "300,000 bytes" in refused.json["error"]["message"]
+        assert caller.call("POST", "/api/predict", large[:1]).status == 422, "there is room for this one"
+        assert caller.call("POST", "/api/predict", [*large[:1], b" " * 15_000]).status == 422, "they do not add up"
+    assert caller.call("POST", "/api/predict", large).status == 422
+    caller.service.stop()
+
+
+def test_a_small_body_is_accepted_however_many_bytes_others_hold(clicks: SlowClicks) -> None:
+    caller = make_caller(Limits(body_bytes=200_000, bodies_bytes=1))
+    with served(caller, clicks, "127.0.0.1", 190_000):
+        assert caller.call("POST", "/api/predict", b" " * 60_000).status == 422
+        assert caller.call("POST", "/api/predict", b" " * 70_000).status == 503
+    caller.service.stop()
+
+
+def test_the_bytes_of_a_body_are_given_back_when_its_caller_leaves() -> None:
+    caller, has_left = make_caller(Limits(body_bytes=200_000, bodies_bytes=200_000)), threading.Event()
+    has_left.set()
+    pieces = [b" " * 90_000, b" " * 90_000]
+    for _ in range(3):
+        with pytest.raises(KeyError):  # no reply
+            caller.call("POST", "/api/predict", pieces, leave_when=has_left, hangs=True)
+    assert caller.call("POST", "/api/predict", pieces).status == 422
+    caller.service.stop()
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,15 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from tests.web.calling import TEXT, Caller, image_base64, make_caller, subjects, text_request
+from tests.web.calling import TEXT, Caller, SlowClicks, image_base64, make_caller, subjects, text_request
 
 import whichtoken as wt
-from whichtoken.models.cancelling import Cancelled, check_cancelled
 from whichtoken.web.limits import Limits
-from whichtoken.web.replies import PredictReply
 from whichtoken.web.served import KEPT
 
 
@@ -186,33 +183,6 @@ def test_an_input_is_opened_once_however_often_words_are_switched(monkeypatch: p
     caller.post("/api/predict", text_request())
     assert len(opened) == 3 + KEPT
     caller.service.stop()
-
-
-class SlowClicks:
-    """Clicks that take until they are released, or cancelled before their next pass."""
-
-    def __init__(self) -> None:
-        self.entered, self.release, self.cancelled = (threading.Event() for _ in range(3))
-        self.n_done = 0
-
-    def __call__(self, job: Any) -> PredictReply:
-        self.entered.set()
-        try:
-            while not self.release.wait(0.01):
-                check_cancelled()
-        except Cancelled:
-            self.cancelled.set()
-            raise
-        self.n_done += 1
-        return PredictReply((), (), (), None, "")
-
-
-@pytest.fixture
-def clicks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowClicks]:
-    made = SlowClicks()
-    monkeypatch.setattr("whichtoken.web.app.switch", made)
-    yield made
-    made.release.set()
 
 
 def ask(caller: Caller, leave_when: threading.Event | None = None) -> Any:

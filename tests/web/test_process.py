@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.tiny import model_of, wordpiece
 
 pytestmark = pytest.mark.slow
 STARTED = "open http://"
+PATIENCE = 300  # seconds; only so that a test that fails ends
 TEXT = "The actors were rare, but the plot was slow and the music was touching."
 
 
@@ -35,11 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def served(folder: Path, *options: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "whichtoken", "serve", str(folder), "--port", str(port), "--dtype", "float64"]
+    command += options
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
@@ -118,6 +120,21 @@ def test_killed_callers_leave_no_job_behind(folder: Path) -> None:
         assert "whichtoken_errors_total" not in text
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+def test_requests_that_never_arrive_keep_nobody_out(folder: Path) -> None:
+    with served(folder, "--limit", "header_seconds=1") as (_, port), ExitStack() as stack:
+        half = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(300)]
+        for caller in half:
+            with suppress(ConnectionError):  # it was closed for a later one
+                caller.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        click = {"model": "tiny", "input": {"kind": "text", "text": TEXT}}
+        for request in (("GET", "/health"), ("GET", "/api/info"), ("POST", "/api/predict", click)):
+            assert call(port, *request)[0] == 200
+        for caller in half:
+            with suppress(ConnectionError):
+                while caller.recv(1000):  # until the server closes it
+                    pass
 
 
 def test_the_client_of_the_documentation_works(folder: Path) -> None:

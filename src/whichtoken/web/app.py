@@ -50,6 +50,7 @@ from whichtoken.web.schema import (
 from whichtoken.web.service import Service
 from whichtoken.web.streams import EventStream, wait_until_left
 from whichtoken.web.switching import plan_switching, switch
+from whichtoken.web.traffic import Traffic
 
 STATIC = Path(__file__).parent / "static"
 _ERROR = f"#/components/schemas/{ErrorReply.__name__}"
@@ -92,7 +93,7 @@ def make_app(service: Service, access: Access) -> AsgiApp:
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
-    return Guard(app, access, service.limits, service.counters)
+    return Guard(app, access, service.limits, service.counters, Traffic(service.limits))
 
 
 @router.get("/", include_in_schema=False)
@@ -109,7 +110,7 @@ def shades() -> Response:
 
 
 @router.get("/health", response_model=HealthReply, responses={503: {"model": ErrorReply}})
-def health(service: Current) -> Response:
+async def health(service: Current) -> Response:  # async: threads for requests may all be busy
     service.check_health()
     return _reply(HealthReply("ok"))
 

@@ -7,6 +7,7 @@ which other pages cannot send without asking first.
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -17,6 +18,7 @@ from whichtoken.web.encoding import to_bytes
 from whichtoken.web.failures import describe_error, note_unexpected
 from whichtoken.web.limits import Access, Limits, Refusal, too_large
 from whichtoken.web.replies import ErrorReply
+from whichtoken.web.traffic import Traffic, Visit
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -42,7 +44,8 @@ HEADERS = {
     "cache-control": "no-store",
 }
 READING = ("GET", "HEAD", "OPTIONS")
-PUBLIC = ("/", "/health", "/api/shades.css")  # without secrets, as are the files of the page
+HEALTH = "/health"
+PUBLIC = ("/", HEALTH, "/api/shades.css")  # without secrets, as are the files of the page
 FILES = "/static/"
 
 
@@ -54,6 +57,7 @@ class Guard:
     access: Access
     limits: Limits
     counters: Counters
+    traffic: Traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,19 +78,23 @@ class Guard:
             self.counters.add("whichtoken_request_seconds_total", monotonic() - started, route=route)
 
     async def _serve(self, scope: Scope, receive: Receive, sender: Send) -> None:
-        try:
-            headers = read_headers(scope)
-            check_host(headers, self.access)
-            check_origin(scope["method"], headers)
-            check_token(scope["path"], headers, self.access)
-            body = await self._body(scope, headers, receive)
-        except Refusal as refusal:
-            await send_error(sender, describe_error(refusal))
-            return
-        if body is not None:
-            await self.app(scope, _replay(body, receive), sender)
+        with ExitStack() as stack:
+            try:
+                headers = read_headers(scope)
+                check_host(headers, self.access)
+                check_origin(scope["method"], headers)
+                check_token(scope["path"], headers, self.access)
+                visit = Visit((scope.get("client") or ("",))[0])
+                if scope["path"] != HEALTH:  # which is told whatever else is going on
+                    stack.enter_context(self.traffic.admit(visit))
+                body = await self._body(scope, headers, receive, visit)
+            except Refusal as refusal:
+                await send_error(sender, describe_error(refusal))
+                return
+            if body is not None:
+                await self.app(scope, _replay(body, receive), sender)
 
-    async def _body(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> bytes | None:
+    async def _body(self, scope: Scope, headers: Mapping[str, str], receive: Receive, visit: Visit) -> bytes | None:
         """Read the body within the limits of size and time; None if the caller went away."""
         most = self.limits.body_bytes
         length = headers.get("content-length", "0")
@@ -104,6 +112,7 @@ class Guard:
                     body += message.get("body", b"")
                     if len(body) > most:
                         raise too_large("the request", len(body), most, "bytes")
+                    self.traffic.hold(visit, len(body))
                     if not message.get("more_body", False):
                         break
         except TimeoutError:
@@ -174,6 +183,7 @@ async def send_error(send: Send, reply: ErrorReply) -> None:
     body, status = to_bytes(reply), reply.error.status
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(b"www-authenticate", b"Bearer")] * (status == 401) + [(b"connection", b"close")]
+    headers += [(b"retry-after", b"1")] * (status in (429, 503))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

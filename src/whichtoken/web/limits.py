@@ -32,6 +32,10 @@ class Limits:
     job_seconds: float = field(default=300.0, metadata=LEAST)
     body_bytes: int = field(default=24_000_000, metadata=LEAST)
     body_seconds: float = field(default=30.0, metadata=LEAST)  # until the body of a request has arrived
+    bodies_bytes: int = field(default=128_000_000, metadata=LEAST)  # of all requests that are being served
+    header_seconds: float = field(default=10.0, metadata=LEAST)  # until the headers of a request have arrived
+    connections: int = field(default=256, metadata=LEAST)  # that are being served; and as many that wait for a request
+    address_connections: int = field(default=64, metadata=LEAST)  # of these, of one other computer
 
     def __post_init__(self) -> None:
         check_settings(type(self), "limits", vars(self))

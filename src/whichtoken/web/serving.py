@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from socket import socket
+from typing import cast
 
 import uvicorn
 
 from whichtoken.web.app import make_app
+from whichtoken.web.connections import Connection, WaitingRoom
 from whichtoken.web.limits import Access, open_port
 from whichtoken.web.service import Service
 
-MOST_CONNECTIONS = 256
 GRACE = 5  # seconds until open connections are closed
 GLANCE = 0.1  # seconds between two looks at whether it is to end
 
@@ -24,7 +26,8 @@ def serve(
         access_log=False,  # addresses and texts stay private
         log_level="warning",
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        # uvicorn's own limit refuses everybody once so many are connected, whether or not they have sent a request.
+        http=cast("type[asyncio.Protocol]", partial(Connection, WaitingRoom(service.limits))),
         timeout_keep_alive=5,
         timeout_graceful_shutdown=GRACE,
         ws="none",
