@@ -32,6 +32,7 @@ OPTIONAL = (  # fields that are written only if they differ from their default
     "picture",
     "value",
     "n_unknown",
+    "control_tokens",
     "predicted",
     "source",
     "removals",
@@ -115,6 +116,7 @@ class Attribution:
     removals: tuple[Removal, ...] = ()  # if requested: without the strongest word, the two strongest, and so on
     confidence: Confidence | None = None  # of methods that know how sure they are
     generated: GeneratedAnswer | None = None  # of language models: the answer, and the maps of its parts
+    control_tokens: tuple[str, ...] = ()  # special tokens, such as [SEP], that the texts contain and the model obeys
 
     def __repr__(self) -> str:
         output = f"{self.probability:.1%}" if self.value is None else f"{self.value:.4g}"
