@@ -103,7 +103,8 @@ CHOSEN = (
     Chosen("models/encoding.py", "min(*counts, room // 2)", "min(counts)",
         "models/test_encoding.py::test_texts_are_cut_where_the_tokenizer_would_cut_them",
         "the shorter text of a pair is never cut"),
-    Chosen("models/encoding.py", "s is not None and i == unknown_id", "i == unknown_id", "render/test_unknown.py",
+    Chosen("models/encoding.py", "s is not None and i == reader.unknown", "i == reader.unknown",
+        "render/test_unknown.py",
         "special tokens count as unknown if they share the id of the unknown token"),
     Chosen("models/fingerprint.py", "if known is None or known[0] != state:", "if known is None:",
         "models/test_subject.py::test_a_fingerprint_follows_the_weights", "a trained model keeps its old fingerprint"),
@@ -375,7 +376,7 @@ CHOSEN = (
     # Pictures and the command line
     Chosen("render/rows.py", "code < 0xE0080", "code < 0xE007F", "render/test_rows.py",
         "the last of the invisible tag characters stays invisible"),
-    Chosen("render/rows.py", "if 2 * attribution.n_unknown > n_content:", "if 2 * attribution.n_unknown >= n_content:",
+    Chosen("render/notes.py", "if 2 * attribution.n_unknown > n_content:", "if 2 * attribution.n_unknown >= n_content:",
         "render/test_unknown.py::test_a_note_appears_when_more_than_half_are_unknown",
         "a text of which half is known gets a warning"),
     Chosen("render/rows.py", "0xD800 <= code < 0xE000", "0xD800 <= code < 0xDFFF", "render/test_rows.py",

@@ -33,6 +33,7 @@ OPTIONAL = (  # fields that are written only if they differ from their default
     "picture",
     "value",
     "n_unknown",
+    "control_tokens",
     "predicted",
     "source",
     "removals",
@@ -118,6 +119,7 @@ class Attribution:
     confidence: Confidence | None = None  # of methods that know how sure they are
     generated: GeneratedAnswer | None = None  # of language models: the answer, and the maps of its parts
     processor: str = ""  # see Identity
+    control_tokens: tuple[str, ...] = ()  # special tokens, such as [SEP], that the texts contain and the model obeys
 
     def __repr__(self) -> str:
         output = f"{self.probability:.1%}" if self.value is None else f"{self.value:.4g}"

@@ -395,6 +395,7 @@ def test_another_benchmark_in_the_same_folder_is_refused(subject_of: SubjectOf, 
         ({"protocol": quick("auc", seed=1)}, "protocol was"),
         ({"protocol": quick("auc", "aopc")}, "protocol was"),
         ({"texts": TEXTS[::-1]}, "inputs was"),
+        ({"subject": replace(subject_of("bert"), special_tokens="text")}, "special_tokens was None, now 'text'"),
         (
             {"subject": replace(subject_of("bert", labels=2), name="other")},
             "model was 'tiny bert'.*revision was 'sha256",

@@ -250,3 +250,22 @@ def test_a_wrong_comparison_is_one_line_before_any_model_is_loaded(
 ) -> None:
     code, out, err = run(capsys, "compare", *words, "--model", "no/such-model")
     assert (code, out, err) == (2, "", f"whichtoken: {line}\n")
+
+
+def test_control_tokens_in_a_message_are_a_warning_and_can_be_read_as_text(
+    speaker: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ("explain", "--prompt", "slow</s> film", "--chat", "--method", "random", "--generate", "1")
+    warning = "Warning: the user message contains </s>: the model reads it as a control token, not as text"
+    code, out, err = run(capsys, *asked, "--model", speaker)
+    assert (code, err) == (0, "")
+    assert warning in " ".join(out.split())
+    code, out, err = run(capsys, *asked, "--model", speaker, "--out", str(tmp_path / "x.jsonl"))
+    assert err.splitlines()[0] == f"whichtoken: {warning} (--special-tokens text changes that)"
+    assert json.loads((tmp_path / "x.jsonl").read_text("utf-8"))["control_tokens"] == ["</s>"]
+    code, out, err = run(capsys, *asked, "--model", speaker, "--special-tokens", "text", "--format", "json")
+    assert (code, err) == (0, "")
+    assert "control_tokens" not in json.loads(out)[0]
+    code, out, err = run(capsys, *asked, "--model", speaker, "--special-tokens", "parse")
+    assert code == 2
+    assert "special_tokens='parse' is not allowed; it must be 'control', as the model's own pipeline reads them" in err

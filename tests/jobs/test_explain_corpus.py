@@ -18,6 +18,7 @@ import whichtoken as wt
 from whichtoken.cli.run import main
 from whichtoken.errors import BadArtifact, BadInput, LibraryMismatch, ShardFailed, UsageError
 from whichtoken.jobs import _corpus
+from whichtoken.jobs.explaining import ModelChoice
 from whichtoken.jobs.files import CorpusFiles, write_blocks
 from whichtoken.jobs.parts import lock_folder
 from whichtoken.jobs.shards import COLUMNS, FAILURE_COLUMNS, SCHEMA, hash_texts, read_info, read_shard
@@ -58,7 +59,7 @@ def corpus(tmp_path: Path) -> CorpusFiles:
     return CorpusFiles((str(folder / "*"),), ("body",), "gold", "nr", ("stars",))
 
 
-def explain(corpus: CorpusFiles, out: Path, model: str, **options: Any) -> wt.jobs.CorpusManifest:
+def explain(corpus: CorpusFiles, out: Path, model: str | ModelChoice, **options: Any) -> wt.jobs.CorpusManifest:
     methods = options.pop("methods", METHODS)
     return wt.jobs.explain_corpus(corpus, out, model, methods, wt.jobs.ExplainOptions(rows_per_part=4, **options))
 
@@ -197,6 +198,8 @@ def test_another_job_into_the_same_folder_is_refused(corpus: CorpusFiles, model:
     for changed in ({"methods": "gradient-x-input"}, {"methods": "attcat", "target": 1}):
         with pytest.raises(UsageError, match="holds another corpus job"):
             explain(corpus, out, model, **changed)
+    with pytest.raises(UsageError, match="another corpus job \\(special_tokens was None, now 'text'\\)"):
+        explain(corpus, out, ModelChoice(model, special_tokens="text"), methods="attcat")
     more = Path(corpus.patterns[0]).parent / "c.csv"
     more.write_text("nr,body,gold,stars\nr11,slow film,0,1\n")
     with pytest.raises(UsageError, match=r"holds another corpus job \(rows was"):

@@ -87,3 +87,10 @@ def test_records_of_strangers_name_no_tokens_that_the_model_lacks(caller: Caller
     for generated in (wrong, large, large | {"rows": large["rows"] * 2}):
         opened = caller.post("/api/open", {"content": json.dumps([record | {"generated": generated}])})
         assert opened.status in (200, 400), opened.json
+
+
+def test_control_tokens_in_a_prompt_are_named(caller: Caller) -> None:
+    (plain,) = explain(caller, ["random"], prompt="The </s> plot", rows="answer")
+    assert plain["notes"][0].startswith("the text contains </s>: the model reads it as a control token")
+    assert plain["warnings"] == []
+    assert plain["record"]["control_tokens"] == ["</s>"]

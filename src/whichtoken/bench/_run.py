@@ -184,6 +184,7 @@ def specification(bench: Bench, sample: Sample, origin: Mapping[str, Any]) -> di
         "given": hashlib.sha256(repr(sorted(bench.external.items())).encode()).hexdigest() if bench.external else None,
         "protocol": settings,
         **({} if bench.task.reading() == "probability" else {"reading": bench.task.reading()}),
+        **({} if subject.special_tokens == "control" else {"special_tokens": subject.special_tokens}),
         **origin,
     }
 

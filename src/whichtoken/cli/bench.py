@@ -23,6 +23,7 @@ from whichtoken.cli.options import (
     References,
     Revision,
     Settings,
+    SpecialTokens,
     Trust,
     print_list,
     single_value,
@@ -151,6 +152,7 @@ def bench(
     revision: Revision = None,
     batch_size: BatchSize = None,
     reading: Reading = None,
+    special_tokens: SpecialTokens = "control",
     controls: Annotated[
         bool, typer.Option(help="Also measure random and, if words are deleted, refined-noise.")
     ] = True,
@@ -206,7 +208,7 @@ def bench(
         from whichtoken.bench.folder import check_tools
 
         check_tools()
-    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading, special_tokens)
     subject = open_subject(model, references, heads, opening)
     table = benchmark(call, subject, out, gates, bad)
     print_list(bench_view(table))

@@ -28,6 +28,7 @@ from whichtoken.cli.options import (
     References,
     Revision,
     Settings,
+    SpecialTokens,
     Spreadsheet,
     Target,
     Token,
@@ -100,6 +101,7 @@ def compare(
     revision: Revision = None,
     batch_size: BatchSize = None,
     reading: Reading = None,
+    special_tokens: SpecialTokens = "control",
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -128,7 +130,7 @@ def compare(
     look = make_look(level, False, numbers)
     sink = sink_of(form, out, look, 1 - items.n_images, items.n_images, spreadsheet=spreadsheet)
     goal = inputs.resolve_target(target, against)
-    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading, special_tokens)
     subject = open_subject(model, references, heads, opening)
     supported = keep_supported(subject, built) if names in (None, "all") else built
     if names is None and answer is not None:

@@ -27,6 +27,7 @@ from whichtoken.cli.options import (
     References,
     Revision,
     Settings,
+    SpecialTokens,
     Target,
     Trust,
     print_list,
@@ -146,6 +147,7 @@ def corpus_explain(
     revision: Revision = None,
     batch_size: BatchSize = None,
     reading: Reading = None,
+    special_tokens: SpecialTokens = "control",
     text: Annotated[bool, typer.Option("--text/--no-text", help="Store the texts next to their scores.")] = True,
     rows_per_part: Annotated[
         int, typer.Option("--rows-per-part", min=1, help="Rows per shard, which is what a killed worker loses.")
@@ -168,8 +170,8 @@ def corpus_explain(
 
     files = CorpusFiles(tuple(data), tuple(column or ()), label, id_column, tuple(keep or ()), delimiter, input_format)
     library, mask = (None if path is None else str(path) for path in (references, heads))
-    checked: Any = (reading, long)  # by load and explain
-    choice = ModelChoice(model, revision, dtype, device, library, mask, trust, checked[0], batch_size)
+    checked: Any = (reading, long, special_tokens)  # by load and explain
+    choice = ModelChoice(model, revision, dtype, device, library, mask, trust, checked[0], batch_size, checked[2])
     options = ExplainOptions(resolve_target(target, against), checked[1], text, rows_per_part, max_failures)
     started = monotonic()
     try:

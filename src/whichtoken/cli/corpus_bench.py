@@ -28,6 +28,7 @@ from whichtoken.cli.options import (
     References,
     Revision,
     Settings,
+    SpecialTokens,
     Trust,
     print_list,
     single_value,
@@ -72,6 +73,7 @@ def corpus_bench(
     dtype: Dtype = "float32",
     revision: Revision = None,
     batch_size: BatchSize = None,
+    special_tokens: SpecialTokens = "control",
     engine: EngineName = "local",
     ray_address: RayAddress = None,
     workers: Workers = None,
@@ -91,7 +93,8 @@ def corpus_bench(
     how = make_protocol(choose_protocol(protocol, {"quick": quick, "full": full}), **parse_changes(changes))
     files = CorpusFiles(tuple(data), tuple(column or ()), label, delimiter=delimiter, input_format=input_format)
     library, mask = (None if path is None else str(path) for path in (references, heads))
-    choice = ModelChoice(model, revision, dtype, device, library, mask, trust, None, batch_size)
+    checked: Any = special_tokens  # by load
+    choice = ModelChoice(model, revision, dtype, device, library, mask, trust, None, batch_size, checked)
     try:
         table = bench_corpus(files, out, choice, built, how, chosen)
     finally:

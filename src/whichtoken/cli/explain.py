@@ -1,5 +1,6 @@
 """The command `explain`: explain texts, questions, images, or answers to prompts."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from whichtoken.cli.options import (
     References,
     Revision,
     Settings,
+    SpecialTokens,
     Spreadsheet,
     Target,
     Targets,
@@ -38,7 +40,7 @@ from whichtoken.cli.options import (
     make_look,
     single_value,
 )
-from whichtoken.cli.outputs import sink_of, write_results
+from whichtoken.cli.outputs import Sink, sink_of, write_results
 from whichtoken.cli.prompts import (
     Chat,
     Continuation,
@@ -69,12 +71,16 @@ from whichtoken.cli.run import INTERRUPTED
 from whichtoken.cli.subject import NO_HEADS, Opening, keep_supported, open_subject, say
 from whichtoken.errors import BadInput, UsageError, WhichTokenError
 from whichtoken.records import Attribution
+from whichtoken.render.notes import warnings_of
+from whichtoken.render.rows import visible
 from whichtoken.targets import AnswerRequest
 
 if TYPE_CHECKING:
     from whichtoken.bench.auto import BestMethod
     from whichtoken.models import Subject
     from whichtoken.tasks import Task
+
+MOST_WARNINGS = 3  # lines about the inputs, if the results go to a file
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,7 @@ def explain(
     revision: Revision = None,
     batch_size: BatchSize = None,
     reading: Reading = None,
+    special_tokens: SpecialTokens = "control",
     form: Format = None,
     out: Out = None,
     level: LevelOption = "word",
@@ -199,7 +206,7 @@ def explain(
     if method not in (None, "auto"):
         inputs.build_methods(method or "", settings or [])  # check names before loading the model
     goal = inputs.resolve_target(target, against)
-    opening = Opening(trust, device, dtype, revision, batch_size, reading)
+    opening = Opening(trust, device, dtype, revision, batch_size, reading, special_tokens)
     subject = open_subject(model, references, heads, opening)
     why = _choose_best(subject, items, benchmark_folder) if method == "auto" else None
     chosen = why.method if why else method or _default_method(subject, items, several)
@@ -208,7 +215,10 @@ def explain(
     skip = bad.skip_input if bad.skip else None
     n_removed = review.choose_top(top, sink, subject, layers) if answer is None else top or 0
     request = Request(supported, goal, long, layers, several, token, skip, n_removed, answer)
-    progress = write_results(_with_reason(explain_inputs(subject, items, request), why), sink)
+    warnings = Counter[str]()
+    explained = _count_warnings(explain_inputs(subject, items, request), warnings)
+    progress = write_results(_with_reason(explained, why), sink)
+    _say_warnings(warnings, sink)
     if out is not None and progress.finished:
         more = several is not None or progress.finished > len(items)  # a text may have several entities
         of = f"{len(items)} input{'s' * (len(items) != 1)}"
@@ -252,6 +262,21 @@ def explain_inputs(subject: "Subject", items: CommandInputs, request: Request) -
         if error.index is not None:
             error.place = items.where(error.index)
         raise
+
+
+def _count_warnings(
+    results: Iterator[Mapping[str, Attribution]], found: Counter[str]
+) -> Iterator[Mapping[str, Attribution]]:
+    """Yield results, and count the warnings about their inputs."""
+    for result in results:
+        found.update(warnings_of(next(iter(result.values()))))
+        yield result
+
+
+def _say_warnings(found: Counter[str], sink: Sink) -> None:
+    if sink.kind != "terminal" or sink.out is not None:  # else they are next to the results
+        for line, count in found.most_common(MOST_WARNINGS):
+            say(visible(line) + (f" (in {count} results)" if count > 1 else ""))
 
 
 def _choose_best(subject: "Subject", items: CommandInputs, benchmark: Path | None) -> "BestMethod":

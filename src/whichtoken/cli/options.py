@@ -56,6 +56,15 @@ Reading = Annotated[
         autocompletion=one_of("probability", "value"),
     ),
 ]
+SpecialTokens = Annotated[
+    str,
+    typer.Option(
+        "--special-tokens",
+        help="How special tokens in your texts, such as [SEP], are read: control (default, as in the model's pipeline) "
+        "or text.",
+        autocompletion=one_of("control", "text"),
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.cli.options import BatchSize, Device, Dtype, Trust
+from whichtoken.cli.options import BatchSize, Device, Dtype, SpecialTokens, Trust
 from whichtoken.cli.subject import Opening, open_subject, say
 from whichtoken.errors import UsageError
 
@@ -58,6 +58,7 @@ def serve(
     device: Device = None,
     dtype: Dtype = "float32",
     batch_size: BatchSize = None,
+    special_tokens: SpecialTokens = "control",
 ) -> None:
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn")):
         raise UsageError("the web page needs FastAPI and uvicorn: pip install 'whichtoken[web]'")
@@ -72,7 +73,7 @@ def serve(
         raise UsageError("--corpus-method chooses a method of --corpus, which is missing; add --corpus FOLDER")
     access = Access(host, port, choose_token(token), tuple(allow_host or ()))
     with open_port(access) as port_of_ours:  # before any long work
-        opening = Opening(trust, device, dtype, None, batch_size)
+        opening = Opening(trust, device, dtype, None, batch_size, special_tokens=special_tokens)
         subjects = [open_subject(_model_name(name), opening=opening) for name in models or (None,)]
         from whichtoken.web.benchmarks import StoredBenchmark
         from whichtoken.web.served import attach_libraries

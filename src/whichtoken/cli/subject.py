@@ -35,6 +35,7 @@ class Opening:
     revision: str | None = None
     batch_size: int | None = None
     reading: str | None = None
+    special_tokens: str = "control"
 
 
 def say(line: str) -> None:
@@ -65,7 +66,7 @@ def open_subject(
     with Console(stderr=True).status(Text(visible(f"loading {model or 'the default model'}"))):  # on a terminal only
         from whichtoken.models import load
 
-        checked: Any = how.reading  # by Subject
+        checked: Any = (how.reading, how.special_tokens)  # by load and Subject
         return load(
             model,
             revision=how.revision,
@@ -74,8 +75,9 @@ def open_subject(
             references=references,
             heads=heads,
             trust_remote_code=how.trust,
-            reading=checked,
+            reading=checked[0],
             batch_size=how.batch_size,
+            special_tokens=checked[1],
         )
 
 

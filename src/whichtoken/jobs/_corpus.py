@@ -147,6 +147,7 @@ def _prepare(
         **vars(subject.identity()),
         "dtype": str(subject.model.dtype).removeprefix("torch."),
         "reading": choice.reading,
+        **({} if choice.special_tokens == "control" else {"special_tokens": choice.special_tokens}),
         "references": str(subject.references),
         "heads": str(subject.heads),
         "methods": described,

@@ -20,6 +20,7 @@ from whichtoken.jobs.shards import FailedRow, ShardStamp, describe_result, make_
 from whichtoken.jobs.work import DoPart, Engine, Range, Receipt
 from whichtoken.models import LongTexts, Subject, load
 from whichtoken.models.out_of_memory import is_out_of_memory
+from whichtoken.models.special_tokens import SpecialTokens
 from whichtoken.records import Attribution, Reading
 
 AT_ONCE = 256  # rows whose results are Python objects at a time
@@ -43,6 +44,7 @@ class ModelChoice:
     trust_remote_code: bool = False
     reading: Reading | None = None
     batch_size: int | None = None
+    special_tokens: SpecialTokens = "control"
 
     def open(self) -> Subject:
         return load(
@@ -55,6 +57,7 @@ class ModelChoice:
             trust_remote_code=self.trust_remote_code,
             reading=self.reading,
             batch_size=self.batch_size,
+            special_tokens=self.special_tokens,
         )
 
     def open_for_planning(self, engine: Engine) -> Subject:

@@ -16,6 +16,7 @@ from whichtoken.boundary import describe_failure
 from whichtoken.core.rows import Image, Row
 from whichtoken.errors import BadInput, show
 from whichtoken.models.cancelling import check_cancelled
+from whichtoken.models.special_tokens import SpecialTokens, TextReader, make_reader
 from whichtoken.words import Span
 
 BUSY = 256  # tokens that keep the processor busy
@@ -39,6 +40,7 @@ class Document:
     sequences: tuple[int | None, ...]  # None at special tokens
     word_ids: tuple[int | None, ...]
     unknown: tuple[bool, ...]  # content tokens that the tokenizer does not know
+    control: tuple[bool, ...]  # special tokens that are in the texts
     windows: tuple[tuple[int, ...], ...]
     n_cut: int
 
@@ -82,18 +84,24 @@ class Batch:
         return Batch(ids, mask, types, special, pixels, None, read, tail)
 
 
-def tokenize(tokenizer: Any, texts: Sequence[tuple[str, ...]], fit: "Fit", first: int = 0) -> list[Document]:
+def tokenize(
+    tokenizer: Any,
+    texts: Sequence[tuple[str, ...]],
+    fit: "Fit",
+    first: int = 0,
+    special_tokens: SpecialTokens = "control",
+) -> list[Document]:
     """Tokenize without truncation; `fit` then chooses the windows. `first` is the index of the first text in error
     messages.
     """
+    reader = make_reader(tokenizer, (text for item in texts for text in item), special_tokens)
     documents: dict[int, Document] = {}
     for count in (1, 2):
         numbers = [number for number, item in enumerate(texts) if len(item) == count]
         if numbers:
-            encodings = _encode(tokenizer, {first + number: texts[number] for number in numbers})
+            encodings = _encode(reader.tokenizer, {first + number: texts[number] for number in numbers})
             for number, encoding in zip(numbers, encodings, strict=True):
-                made = _make_document(first + number, texts[number], encoding, fit, tokenizer.unk_token_id)
-                documents[number] = made
+                documents[number] = _make_document(first + number, texts[number], encoding, fit, reader)
     return [documents[number] for number in range(len(texts))]
 
 
@@ -154,15 +162,24 @@ def _copy_tokenizer(tokenizer: Any) -> Any:
     return private
 
 
-def tokenize_prompt(tokenizer: Any, text: str, is_rendered: bool, number: int) -> Document:
-    """Tokenize a prompt without truncation. `is_rendered`: by a chat template, which adds the special tokens itself.
+def tokenize_prompt(
+    tokenizer: Any,
+    text: str,
+    number: int,
+    contents: Sequence[Span] | None = None,
+    special_tokens: SpecialTokens = "control",
+) -> Document:
+    """Tokenize a prompt without truncation. `contents`: of a chat, where the messages are in the text; its template
+    wrote the rest, with the special tokens. Without it, the tokenizer adds them.
 
     Special tokens that the tokenizer adds at the end are left out, because the answer continues the prompt.
     """
-    (encoding,) = _encode(tokenizer, {number: (text,)}, add_special_tokens=not is_rendered)
-    document = _make_document(number, (text,), encoding, _read_whole, tokenizer.unk_token_id)
+    reader = make_reader(tokenizer, [text], special_tokens)
+    marked = text if contents is None else reader.mark_outside(text, contents)
+    (encoding,) = _encode(reader.tokenizer, {number: (marked,)}, add_special_tokens=contents is None)
+    document = _make_document(number, (text,), encoding, _read_whole, reader)
     length = 1 + max(i for i, sequence in enumerate(document.sequences) if sequence is not None)
-    names = ("tokens", "ids", "types", "spans", "sequences", "word_ids", "unknown")
+    names = ("tokens", "ids", "types", "spans", "sequences", "word_ids", "unknown", "control")
     cut = {name: getattr(document, name)[:length] for name in names}
     return replace(document, windows=(tuple(range(length)),), n_cut=0, **cut)
 
@@ -172,7 +189,7 @@ def _read_whole(number: int, sequences: Sequence[int | None]) -> tuple[tuple[int
 
 
 def _make_document(
-    number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit | Callable[..., Any]", unknown_id: int | None
+    number: int, texts: tuple[str, ...], encoding: Any, fit: "Fit | Callable[..., Any]", reader: TextReader
 ) -> Document:
     sequences = tuple(encoding.sequence_ids)
     for sequence in range(len(texts)):
@@ -181,15 +198,29 @@ def _make_document(
             raise BadInput(f": the tokenizer finds no token in {text!r:.40}; remove it", index=number)
     windows = fit(number, sequences)
     covered = {position for window in windows for position in window}
+    found = list(zip(encoding.ids, encoding.tokens, strict=True))
+    real = [own if s is None else reader.real.get(own[0], own) for s, own in zip(sequences, found, strict=True)]
+    spans = tuple(None if s is None else tuple(span) for s, span in zip(sequences, encoding.offsets, strict=True))
+    control = tuple(
+        s is not None and i in reader.names and reader.names[i] == texts[s][slice(*span)].strip()
+        for s, span, (i, _) in zip(sequences, encoding.offsets, real, strict=True)
+    )
+    typed = [name for (i, name), is_control in zip(found, control, strict=True) if is_control and i not in reader.real]
+    if reader.marks and typed:
+        raise BadInput(
+            f": the tokenizer has no other reading of {typed[0]!r:.40}; remove it, or leave out special_tokens='text'",
+            index=number,
+        )
     return Document(
         texts=texts,
-        tokens=tuple(encoding.tokens),
-        ids=tuple(encoding.ids),
+        tokens=tuple(name for _, name in real),
+        ids=tuple(i for i, _ in real),
         types=tuple(encoding.type_ids),
-        spans=tuple(None if s is None else tuple(span) for s, span in zip(sequences, encoding.offsets, strict=True)),
+        spans=spans,
         sequences=sequences,
         word_ids=tuple(None if s is None else w for s, w in zip(sequences, encoding.word_ids, strict=True)),
-        unknown=tuple(s is not None and i == unknown_id for s, i in zip(sequences, encoding.ids, strict=True)),
+        unknown=tuple(s is not None and i == reader.unknown for s, (i, _) in zip(sequences, real, strict=True)),
+        control=control,
         windows=windows,
         n_cut=len(sequences) - len(covered),
     )

@@ -38,6 +38,7 @@ from whichtoken.models.hub import CONFIG, ModelFiles, find_source
 from whichtoken.models.images import check_pillow
 from whichtoken.models.kinds import check_kind
 from whichtoken.models.placement import parse_device, parse_dtype
+from whichtoken.models.special_tokens import SpecialTokens, check_special_tokens
 from whichtoken.models.subject import Subject
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
@@ -87,6 +88,7 @@ def load(  # noqa: PLR0913  # keywords of the public interface, each with a defa
     trust_remote_code: bool = False,
     reading: Reading | None = None,
     batch_size: int | None = None,
+    special_tokens: SpecialTokens = "control",
 ) -> Subject:
     """Load a model from a folder or from the hub; by default in float32, even if it is stored in half precision. Its
     configuration decides whether it classifies texts, their tokens or images, or answers questions. The folder of an
@@ -97,15 +99,17 @@ def load(  # noqa: PLR0913  # keywords of the public interface, each with a defa
     or its folder. `heads`: a head mask, or its file. `trust_remote_code`: run Python code that comes with the model; it
     must still be one of the supported architectures. `reading`: how to read a single output, as a "probability" (its
     sigmoid) or as a "value"; by default as the configuration says. `batch_size`: the most rows that the model reads at
-    once, to save memory; results do not depend on it.
+    once, to save memory; results do not depend on it. `special_tokens`: how those in a user's text, such as [SEP], are
+    read: as "control" tokens, as the model's own pipeline does, or as "text".
     """
     _check_arguments(name, revision, trust_remote_code)
     wanted, place = parse_dtype(dtype), parse_device(device)
     check_batch_size(batch_size)
+    check_special_tokens(special_tokens)
     if name is None:
         subject = load_default(DEFAULT, dtype=wanted, references=references, heads=heads)
         model = subject.model if place is None else subject.model.to(place)
-        return replace(subject, model=model, reading=reading, batch_size=batch_size)
+        return replace(subject, model=model, reading=reading, batch_size=batch_size, special_tokens=special_tokens)
     # Read these first, before a long download.
     library = read_references(references) if isinstance(references, str | Path) else references
     mask = read_heads(heads) if isinstance(heads, str | Path) else heads
@@ -120,6 +124,7 @@ def load(  # noqa: PLR0913  # keywords of the public interface, each with a defa
         heads=mask,
         reading=reading,
         batch_size=batch_size,
+        special_tokens=special_tokens,
     )
 
 

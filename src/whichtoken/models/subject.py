@@ -53,6 +53,7 @@ from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.readouts import weigh_positions
 from whichtoken.models.shortcuts import choose_shortcut
+from whichtoken.models.special_tokens import SpecialTokens, check_special_tokens
 from whichtoken.models.twin import make_twin
 from whichtoken.models.unpadded import can_skip_padding
 from whichtoken.records import Reading
@@ -80,6 +81,7 @@ class Subject:
     heads: HeadMask | None = None  # for methods that propagate relevance through chosen heads only
     reading: Reading | None = None  # of a single output: its sigmoid, or the value itself; None: by the configuration
     batch_size: int | None = None  # the most rows that the model reads at once, to save memory
+    special_tokens: SpecialTokens = "control"  # how those in a user's text, such as [SEP], are read
     origin: Any = None  # for a twin: the user's model
     processor_hash: str = ""  # of the processor's files; if empty, a hash of its settings is used
 
@@ -95,6 +97,7 @@ class Subject:
         check_batch_size(self.batch_size)
         check_values(self.model)
         check_reading(self.reading, self.head.pools and self.model.config.num_labels == 1, self.title)
+        check_special_tokens(self.special_tokens)
         if self.architecture.reads == "tokens":
             check_tokenizer(self.model, self.tokenizer, self.architecture.positions_after_padding)
             if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
@@ -183,9 +186,9 @@ class Subject:
         """How many logits the model returns at a position: the size of the vocabulary, or the number of labels."""
         return int(self.model.config.vocab_size) if self.head.generates else len(self.labels)
 
-    def encode_prompt(self, text: str, is_rendered: bool, number: int) -> Document:
-        """Tokenize a prompt, or (`is_rendered`) messages that a chat template has turned into a text."""
-        document = tokenize_prompt(self.tokenizer, text, is_rendered, number)
+    def encode_prompt(self, text: str, number: int, contents: Sequence[tuple[int, int]] | None = None) -> Document:
+        """Tokenize a prompt. `contents`: where the messages of a chat are, which a template has turned into a text."""
+        document = tokenize_prompt(self.tokenizer, text, number, contents, self.special_tokens)
         check_fit(self.model, self.tokenizer, [document], number)
         return document
 
@@ -199,8 +202,7 @@ class Subject:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        return torch.device(next(self.model.parameters()).device)
 
     @property
     def title(self) -> str:
@@ -252,13 +254,12 @@ class Subject:
     def encode(
         self, texts: Sequence[tuple[str, ...]], long: LongTexts = "truncate", first: int = 0, only: int | None = None
     ) -> list[Document]:
-        """Tokenize texts or pairs. `first` is the index of the first in error messages, if these are part of a longer
-        list. `only`: which text of a pair may be cut, or read in windows; None: the longer one.
+        """Tokenize texts or pairs. `first`: the index of the first, if these are part of a longer list. `only`: which
+        text of a pair may be cut, or read in windows; None: the longer one.
         """
         checked = [check_texts(item, f"input {number}", number) for number, item in enumerate(texts, first)]
-        from_left = getattr(self.tokenizer, "truncation_side", "right") == "left"
-        fit = Fit(self.limit, long, from_left, only)
-        documents = tokenize(self.tokenizer, checked, fit, first)
+        fit = Fit(self.limit, long, getattr(self.tokenizer, "truncation_side", "right") == "left", only)
+        documents = tokenize(self.tokenizer, checked, fit, first, self.special_tokens)
         check_fit(self.model, self.tokenizer, documents, first)
         return documents
 

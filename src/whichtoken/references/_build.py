@@ -87,7 +87,7 @@ def load(folder: str | Path, subject: AnySubject | None = None) -> ReferenceLibr
 def library_of_texts(subject: Subject, references: Sequence[Any]) -> ReferenceLibrary:
     """Build a library of these texts; it is cached, so that the next batch does not build it again."""
     texts = list(references)
-    contents = [subject.identity(), subject.max_tokens, texts]
+    contents = [subject.identity(), subject.max_tokens, subject.special_tokens, texts]
     key = hashlib.sha256(repr(contents).encode()).hexdigest()
     cached = _cached_libraries.setdefault(subject.origin or subject.model, {})
     library = cached.pop(key, None) or _build_from_texts(subject, texts)

@@ -24,6 +24,7 @@ from whichtoken.render.answers import (
     with_row,
 )
 from whichtoken.render.groups import Results, group_results
+from whichtoken.render.notes import notes_of, warnings_of
 from whichtoken.render.numbers import format_value
 from whichtoken.render.tokens import BETWEEN_TEXTS, ShownPiece, patch_pieces, token_pieces, word_pieces
 from whichtoken.render.trust import Interval, describe_trust, describe_uncertain
@@ -138,7 +139,7 @@ class Panel:
     rows: tuple[ScoreRow, ...]
     differences: tuple[ScoreRow, ...]
     layers: tuple[LayerMap, ...]
-    notes: tuple[str, ...]  # about the input, then those of the rows
+    notes: tuple[str, ...]  # about the input, warnings first; then those of the rows
     picture: Picture | None = None
     value: float | None = None  # if the model predicts a value and no probability
     text: str = ""  # the texts, or the file of the image
@@ -147,6 +148,7 @@ class Panel:
     answer: str = ""  # the whole answer of a language model
     parts: tuple[AnswerPart, ...] = ()  # of the answer, if there are several
     shares: tuple[ShareTable, ...] = ()  # of documents and sentences, one for each method
+    warnings: tuple[str, ...] = ()  # those of the notes that are shown with emphasis
 
     @property
     def head(self) -> str:
@@ -213,7 +215,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         rows,
         differences,
         layers,
-        (*notes_of(first), *dict.fromkeys(row.note for row in rows if row.note)),
+        (*map(visible, notes_of(first)), *dict.fromkeys(row.note for row in rows if row.note)),
         first.picture,
         first.value,
         visible(first.picture.source if first.picture is not None else input_text(first)),
@@ -222,6 +224,7 @@ def _panel(group: Mapping[str, Attribution], look: Look) -> Panel:
         "" if first.generated is None else visible_lines(first.texts[1].strip()),
         tuple(answer_parts(group, look) if look.row is None else ()),
         tuple(share_tables(group) if look.row is None else ()),
+        tuple(map(visible, warnings_of(first))),
     )
 
 
@@ -285,20 +288,6 @@ def _about(attribution: Attribution) -> str:
     settings = ", ".join(f"{key} {value}" for key, value in attribution.settings.items())
     method = f"{attribution.method} ({settings})" if settings else attribution.method
     return f"{method} on {attribution.model}, revision {attribution.revision[:19]}{attribution.identity.note}"
-
-
-def notes_of(attribution: Attribution) -> tuple[str, ...]:
-    """Return what a reader must know about the input of an attribution."""
-    notes = []
-    n_content = sum(sequence is not None for sequence in attribution.sequences)
-    if 2 * attribution.n_unknown > n_content:
-        unknown = f"{attribution.n_unknown} of {n_content} tokens are unknown to the tokenizer"
-        notes.append(f"{unknown}, so these scores say little")
-    if attribution.n_cut:
-        notes.append(f"{attribution.n_cut} tokens were cut: the text is longer than the model's limit")
-    if attribution.n_windows > 1:
-        notes.append(f"averaged over {attribution.n_windows} overlapping windows")
-    return tuple(notes)
 
 
 def cells(

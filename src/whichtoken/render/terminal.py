@@ -90,10 +90,14 @@ def panel_view(panel: Panel, numbers: Numbers, level: Level) -> RenderableType:
     if panel.measure:
         return answer_view(panel, numbers, level)
     parts: list[RenderableType] = [head, _rows_view([*panel.rows, *panel.differences], numbers, level, side_of)]
-    parts += [*map(Text, panel.trust), *(Text(note, style="dim") for note in panel.notes)]
+    parts += [*map(Text, panel.trust), *_notes_view(panel)]
     for layers in panel.layers:
         parts += [Text(f"{layers.name}, by layer:", style="dim"), _rows_view(layers.rows, numbers, level)]
     return Group(*parts)
+
+
+def _notes_view(panel: Panel) -> list[Text]:
+    return [Text(note, style="bold" if note in panel.warnings else "dim") for note in panel.notes]
 
 
 def answer_view(panel: Panel, numbers: Numbers, level: Level) -> RenderableType:
@@ -106,7 +110,7 @@ def answer_view(panel: Panel, numbers: Numbers, level: Level) -> RenderableType:
         parts += [Text(), Text.assemble(name_of(row), "  ", side_of(row))]
         parts.append(Padding(words_of(row, numbers, level, before="dim"), (0, 0, 0, 2)))
         parts += [Text(line, style="dim") for line in (row.reach,) if line]
-    parts += [*map(Text, panel.trust), *(Text(note, style="dim") for note in panel.notes)]
+    parts += [*map(Text, panel.trust), *_notes_view(panel)]
     if panel.parts:
         parts += [Text(), _answer_parts_view(panel)]
     for table in panel.shares:

@@ -50,7 +50,7 @@ def _tokenize_foil(subject: Subject, document: PromptDocument, foil: str, number
     try:
         return prompts.read_continuation(subject, replace(document, prompt=prompt), number).ids
     except BadInput:
-        return subject.encode_prompt(foil, True, number).ids
+        return subject.encode_prompt(foil, number, [(0, len(foil))]).ids
 
 
 def _choose_edit(

@@ -207,6 +207,7 @@ class TextGeneration(Task):
             before = "" if span is None else answer.text[: span[0]].strip()
             label = f"{label} rather than {foil.removeprefix(before).strip() or foil}"
             generated = replace(generated, rows=(replace(generated.rows[0], text=label),))
+        of_prompt = texts.list_control_tokens(document.tokens.tokens, document.tokens.control)
         return Attribution(
             texts=tokens.texts,
             tokens=document.tokens.tokens + answer.tokens,
@@ -214,6 +215,7 @@ class TextGeneration(Task):
             sequences=tokens.sequences,
             word_ids=tokens.word_ids,
             n_unknown=sum(document.tokens.unknown),
+            control_tokens=tuple(dict.fromkeys((*of_prompt, *answer.control))),
             scores=whole.scores,
             target=parts[0].target,
             label=label,

@@ -15,6 +15,7 @@ from whichtoken.models.chat import render_chat
 from whichtoken.models.encoding import decode
 from whichtoken.sentences import sentence_groups
 from whichtoken.targets import RowLevel
+from whichtoken.tasks.texts import list_control_tokens
 from whichtoken.words import Span
 
 
@@ -45,6 +46,7 @@ class AnswerText:
     text: str
     spans: tuple[Span | None, ...]
     is_given: bool
+    control: tuple[str, ...] = ()  # special tokens that were given
 
 
 def read_prompt(subject: Subject, given: Prompt, number: int) -> PromptDocument:
@@ -55,7 +57,7 @@ def read_prompt(subject: Subject, given: Prompt, number: int) -> PromptDocument:
         roles = [Segment("role", m.role, span) for m, span in zip(prompt.messages, contents, strict=True)]
     else:
         text, contents, roles = prompt.text, [(0, len(prompt.text))], []
-    document = subject.encode_prompt(text, bool(prompt.messages), number)
+    document = subject.encode_prompt(text, number, contents if prompt.messages else None)
     if prompt.messages:
         document = _mark_template(document, contents)
     named = [
@@ -79,8 +81,11 @@ def _mark_template(document: Document, contents: Sequence[Span]) -> Document:
         name: tuple(value if own else None for value, own in zip(getattr(document, name), inside, strict=True))
         for name in ("spans", "sequences", "word_ids")
     }
-    unknown = tuple(own and value for value, own in zip(document.unknown, inside, strict=True))
-    return replace(document, unknown=unknown, **keep)
+    unknown, control = (
+        tuple(own and value for value, own in zip(values, inside, strict=True))
+        for values in (document.unknown, document.control)
+    )
+    return replace(document, unknown=unknown, control=control, **keep)
 
 
 def _move_place(prompt: Prompt, place: DocumentPlace, contents: Sequence[Span], rendered: str) -> Span:
@@ -103,8 +108,9 @@ def _cut_regions(contents: Sequence[Span], documents: Sequence[Span]) -> list[Sp
 def read_continuation(subject: Subject, document: PromptDocument, number: int) -> AnswerText:
     """Tokenize prompt and continuation together; BadInput if a token would contain parts of both."""
     prompt, text = document.tokens, document.prompt.continuation or ""
-    both = subject.encode_prompt(prompt.texts[0] + text, bool(document.prompt.messages), number)
-    n, border = len(prompt.ids), len(prompt.texts[0])
+    n, border, whole = len(prompt.ids), len(prompt.texts[0]), prompt.texts[0] + text
+    messages = [segment.span for segment in document.segments if segment.kind == "role"]
+    both = subject.encode_prompt(whole, number, [*messages, (border, len(whole))] if messages else None)
     if both.ids[:n] != prompt.ids or len(both.ids) == n:
         raise BadInput(
             f": the tokenizer joins the end of the prompt, {prompt.texts[0][-12:]!r}, and the continuation, "
@@ -113,7 +119,8 @@ def read_continuation(subject: Subject, document: PromptDocument, number: int) -
             index=number,
         )
     spans = [None if span is None else (max(span[0] - border, 0), max(span[1] - border, 0)) for span in both.spans[n:]]
-    return AnswerText(both.ids[n:], both.tokens[n:], text, tuple(spans), True)
+    control = list_control_tokens(both.tokens[n:], both.control[n:])
+    return AnswerText(both.ids[n:], both.tokens[n:], text, tuple(spans), True, control)
 
 
 def read_generated(tokenizer: Any, prompt: Document, ids: tuple[int, ...], number: int) -> AnswerText:

@@ -28,7 +28,14 @@ def token_fields(document: Document, positions: Sequence[int]) -> dict[str, Any]
     """Return the fields of a record that describe its tokens."""
     names = ("tokens", "spans", "sequences", "word_ids")
     fields = {name: tuple(getattr(document, name)[i] for i in positions) for name in names}
-    return {"texts": document.texts, "n_unknown": sum(document.unknown[i] for i in positions), **fields}
+    control = list_control_tokens(fields["tokens"], [document.control[i] for i in positions])
+    unknown = sum(document.unknown[i] for i in positions)
+    return {"texts": document.texts, "n_unknown": unknown, "control_tokens": control, **fields}
+
+
+def list_control_tokens(tokens: Sequence[str], control: Sequence[bool]) -> tuple[str, ...]:
+    """Return each special token that is in the texts, once."""
+    return tuple(dict.fromkeys(token for token, is_control in zip(tokens, control, strict=True) if is_control))
 
 
 class Removals(Mapping[str, Perturbation]):

@@ -222,6 +222,7 @@ class ResultView:
     correct: bool | None
     text: str
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]  # those of the notes that are shown with emphasis
     effects: EffectsView
     rows: Mapping[str, RowView]
     layers: Mapping[str, tuple[RowView, ...]]

@@ -60,6 +60,7 @@ def result_view(
         correct=record.correct,
         text=panel.text,
         notes=panel.notes,
+        warnings=panel.warnings,
         effects=EffectsView(**asdict(effects_of({panel.reading}))),
         rows={level: row_view(of.rows[0], parts[level]) for level, of in drawn.items()},
         layers={

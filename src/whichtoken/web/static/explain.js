@@ -172,7 +172,7 @@ function drawTrust(row, result) {
   return [
     h("h3", {}, "How far to trust it"),
     h("p", { class: `trust${row.trust ? "" : " quiet"}` }, row.trust || unsaid),
-    notes.map((text) => h("p", { class: "quiet" }, text)),
+    notes.map((text) => h("p", { class: result.warnings?.includes(text) ? "problem" : "quiet" }, text)),
   ];
 }
 
