@@ -1,6 +1,10 @@
 """Engines: every part is done, whatever dies; errors of a part are errors of the job."""
 
+import multiprocessing
+import signal
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.jobs.small_work import SmallWork
@@ -49,6 +53,33 @@ def test_an_error_of_a_part_is_the_error_of_the_job(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^input 3 has no words$"):
         run_parts(Engine(workers=1), SmallWork(str(tmp_path), wrong=3), PARTS, lambda _: None)
     assert contents(tmp_path)["0-2"] == WHOLE["0-2"]
+
+
+def test_ctrl_c_while_a_worker_starts_waits_until_the_pool_can_be_shut_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: list[int] = []
+
+    class Pool(ProcessPoolExecutor):
+        def submit(self, *args: Any, **more: Any) -> Any:
+            signal.raise_signal(signal.SIGINT)
+            future = super().submit(*args, **more)
+            finished.append(len(finished))
+            return future
+
+        def shutdown(self, *args: Any, **more: Any) -> None:
+            signal.raise_signal(signal.SIGINT)
+            super().shutdown(*args, **more)
+            finished.append(-1)
+
+    monkeypatch.setattr("whichtoken.jobs.local.ProcessPoolExecutor", Pool)
+    before, others = signal.getsignal(signal.SIGINT), set(multiprocessing.active_children())
+    with pytest.raises(KeyboardInterrupt):
+        run_parts(Engine(workers=1), SmallWork(str(tmp_path)), PARTS, lambda _: None)
+    assert finished == [0, 1, -1]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert set(multiprocessing.active_children()) <= others
 
 
 def test_a_worker_reports_errors_as_data(tmp_path: Path) -> None:

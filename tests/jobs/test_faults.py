@@ -1,14 +1,17 @@
 """What goes wrong from outside: a full disk, a folder that may not be written, blocks that were changed."""
 
 import errno
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 import pytest
 from pyarrow import parquet
 from tests.tiny import CORPUS, FATAL, model_of, panicking_tokenizer, wordpiece
@@ -191,6 +194,42 @@ def test_writing_a_part_does_not_list_the_folder(
     explain(data, tmp_path / "out", model)
     assert not [folder for folder in cleared if folder.name == "shards"]
     assert len([folder for folder in cleared if folder.name == ".blocks"]) == 1  # for the index
+
+
+COMMANDS = {
+    "explain": ("explain", "--method", "attcat", "--rows-per-part", "2"),
+    "bench": ("bench", "--methods", "attcat", "--quick"),
+}
+
+
+@pytest.mark.slow  # processes that import torch
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("event", ["worker", "part"])
+def test_ctrl_c_is_one_line_and_leaves_no_process(
+    command: str, event: str, data: str, model: str, tmp_path: Path
+) -> None:
+    """A terminal sends it to all processes of the job: while workers start, and when they have finished a part."""
+    Path(data).write_text("\n".join(CORPUS * 500) + "\n")
+    out = tmp_path / "out"
+    words = ["--data", data, "--model", model, "--workers", "2", "--out", str(out)]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "whichtoken", "corpus", *COMMANDS[command], *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    whole = psutil.Process(job.pid)
+    while job.poll() is None:
+        folder = out / ("shards" if command == "explain" else "parts")
+        if list(folder.glob("*.*")) if event == "part" else len(whole.children()) > 1:  # one child is not a worker
+            break
+        with suppress(subprocess.TimeoutExpired):
+            job.wait(0.02)
+    os.killpg(job.pid, signal.SIGINT)
+    _, err = job.communicate(timeout=120)  # ends when no process has the pipe any more
+    assert job.returncode == 130, err
+    lines = [line for line in err.splitlines() if " rows" not in line]  # without those of progress
+    assert lines == ["whichtoken: interrupted"]
 
 
 @pytest.mark.slow

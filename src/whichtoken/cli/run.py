@@ -45,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(words: Sequence[str], *, debug: bool) -> int:
     """Run a command, print its error if it fails, and return its exit code. With `debug`, raise the error instead."""
-    from whichtoken.cli.app import app
-    from whichtoken.cli.completion import told_in_one_line
-
     try:
+        from whichtoken.cli.app import app
+        from whichtoken.cli.completion import told_in_one_line
+
         with told_in_one_line(words):
             code = app(words, prog_name="whichtoken", standalone_mode=False)
         return code if isinstance(code, int) else 0

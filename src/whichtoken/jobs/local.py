@@ -8,10 +8,13 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
+
+from tqdm import tqdm
 
 from whichtoken.errors import ShardFailed
 from whichtoken.jobs.work import Engine, OnReceipt, Range, Receipt, Work, Worker
@@ -63,8 +66,9 @@ def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnR
     running: dict[Future[Receipt], Range] = {}
     try:
         while True:
-            for part in islice(waiting, AHEAD * workers - len(running)):
-                running[pool.submit(_do, *part)] = part
+            with _delaying_ctrl_c():  # a pool that is interrupted while it starts a process cannot be shut down
+                for part in islice(waiting, AHEAD * workers - len(running)):
+                    running[pool.submit(_do, *part)] = part
             if not running:
                 break
             done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -79,7 +83,28 @@ def _run_pool(work: Work, workers: int, left: dict[Range, None], on_receipt: OnR
             left[part] = left.pop(part, None)
         raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        with _delaying_ctrl_c():
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _delaying_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C do what it does after the block. Processes that are started in it never notice Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = list[int]()
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    # Other threads may receive it all the same. But processes inherit this mask, and not the handler.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    try:
+        yield
+    finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None if it was not set by Python
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _open_work(packed: bytes) -> None:
@@ -91,6 +116,7 @@ def _open_work(packed: bytes) -> None:
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    tqdm.set_lock(threading.RLock())  # its own, between processes, would be left behind where this one is terminated
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job's process, which ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = Worker(pickle.loads(packed))
