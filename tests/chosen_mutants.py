@@ -116,7 +116,7 @@ CHOSEN = (
         "results of two templates of special tokens are mixed"),
     Chosen("models/fingerprint.py", "described.encode(), backend.model.__getstate__())", "described.encode())",
         "test_identity.py", "results of two vocabularies are mixed"),
-    Chosen("identity.py", "if self.processor and now.processor != self.processor:", "if not now.processor:",
+    Chosen("identity.py", "NO_PROCESSOR} and now.processor != self.processor:", "NO_PROCESSOR} and not now.processor:",
         "test_identity.py", "what was made with another tokenizer is used"),
     Chosen("jobs/parts.py", 'if "processor" in requested and "processor" not in stored:', "if not requested:",
         "test_identity.py", "a job of the version before is refused without the reason"),
