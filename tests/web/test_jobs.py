@@ -333,6 +333,21 @@ def test_positions_change_when_others_leave() -> None:
     caller.service.stop()
 
 
+def test_whoever_has_the_last_event_of_a_job_finds_the_lane_free() -> None:
+    caller, left, ended = make_caller(), list[int](), threading.Event()
+    lane = caller.service.lanes["texts"]
+
+    def send(name: str, reply: Any) -> None:
+        if name in LAST:
+            left.append(len(lane))
+            ended.set()
+
+    lane.submit(Ticket("explain", lambda report: None, send))
+    assert ended.wait(20)
+    assert left == [0]
+    caller.service.stop()
+
+
 def test_a_job_over_its_time_says_so() -> None:
     caller, watched = make_caller(), Watched()
 
