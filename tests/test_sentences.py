@@ -107,6 +107,9 @@ def test_lines_lists_quotations_and_numbers(text: str, expected: list[str]) -> N
 
 
 def test_a_text_of_any_length_is_split() -> None:
+    for shift in range(5):  # somewhere, the part that is split at once ends inside of this title
+        text = f"{'x' * shift}{'Go on. ' * 713} He met Prof. Lee."
+        assert sentences_of(text)[-1] == "He met Prof. Lee."
     assert sentences_of("This is one. " * 2_000) == ["This is one."] * 2_000
     assert sentences_of("word " * 5_000) == [("word " * 5_000).strip()]
 

@@ -280,10 +280,23 @@ def test_documents_in_the_messages_of_a_chat_have_places_of_their_own() -> None:
     assert [whole[slice(*span)] for span in places.values()] == documents
     assert places["document 1"] == (whole.index("slow."), whole.index("slow.") + 4)
 
+    chat = [{"role": "user", "content": "\n  the plot was slow"}]
+    whole, places = places_of(chat, ["the plot", "slow"], chat=True)
+    assert [whole[slice(*span)] for span in places.values()] == ["the plot", "slow"]
 
-@pytest.mark.parametrize("documents", [["a b", "x a b y"], ["x a b y", "a b"], ["x a", "a b"], ["x a b y", "x a b y"]])
-def test_a_document_that_is_only_inside_another_is_refused(documents: list[str]) -> None:
-    with pytest.raises(BadInput, match=r"input 0: document [12] has no place of its own .* overlaps document [12]"):
+
+@pytest.mark.parametrize(
+    ("documents", "refused", "other"),
+    [
+        (["a b", "x a b y"], 1, 2),
+        (["x a b y", "a b"], 2, 1),
+        (["x a", "a b"], 2, 1),
+        (["x a b y", "x a b y"], 2, 1),
+    ],
+)
+def test_a_document_that_is_only_inside_another_is_refused(documents: list[str], refused: int, other: int) -> None:
+    said = f"input 0: document {refused} has no place of its own .* overlaps document {other};"
+    with pytest.raises(BadInput, match=said):
         places_of("Is x a b y it?", documents)
 
 
