@@ -3,6 +3,7 @@
 import multiprocessing
 import signal
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,24 @@ def test_an_error_of_a_part_is_the_error_of_the_job(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^input 3 has no words$"):
         run_parts(Engine(workers=1), SmallWork(str(tmp_path), wrong=3), PARTS, lambda _: None)
     assert contents(tmp_path)["0-2"] == WHOLE["0-2"]
+
+
+def test_deaths_count_only_until_a_part_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of a million parts may lose many workers, one now and then."""
+
+    def finish_one_and_die(work: Any, workers: int, left: dict[Any, None], on_receipt: Any) -> None:
+        if (0, 2) in left and len(left) == 1:
+            raise BrokenProcessPool  # without any progress
+        del left[next(part for part in left if part != (0, 2))]
+        raise BrokenProcessPool
+
+    monkeypatch.setattr("whichtoken.jobs.local._run_pool", finish_one_and_die)
+    said = list[str]()
+    parts = [*PARTS, *((i, i) for i in range(10, 20))]
+    run_parts(Engine(retries=1, say=said.append), SmallWork(str(tmp_path)), parts[1:], lambda _: None)
+    assert len(said) == 13
+    with pytest.raises(ShardFailed, match="died 2 times in a row"):
+        run_parts(Engine(retries=1), SmallWork(str(tmp_path)), parts[:2], lambda _: None)
 
 
 def test_ctrl_c_while_a_worker_starts_waits_until_the_pool_can_be_shut_down(

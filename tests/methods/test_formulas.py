@@ -296,6 +296,12 @@ def test_integrated_gradients_report_what_is_missing_to_completeness() -> None:
             assert abs(residual) < 1e-3 * abs(gained)
 
 
+def test_repeated_words_have_random_scores_of_their_own() -> None:
+    subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
+    scores = wt.explain(subject, ["slow film slow film slow film"], ["random"])[0]["random"].scores[1:-1]
+    assert len(set(scores)) == len(scores) == 6
+
+
 def test_random_scores_are_uniform_seeded_and_differ_between_texts() -> None:
     one, two = found("bert", "random"), found("bert", "random", seed=1)
     assert (one[1:-1] != two[1:-1]).all()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.tiny import language_subject
+from tokenizers import decoders
 
 import whichtoken as wt
 from whichtoken.data.prompts import Message
@@ -320,6 +321,63 @@ def wt_units(record: wt.Attribution) -> list[tuple[int, ...]]:
     from whichtoken.tasks import task_for
 
     return [unit.elements for unit in task_for(subject(chat=True)).units(record, "token")]
+
+
+def test_tokens_of_a_chat_template_are_neither_sources_nor_removed() -> None:
+    """Which tokens these are follows from the text alone: those that lie in no message."""
+    own = subject(chat=True)
+    record: Any = wt.explain(own, prompt=CHAT, generate=3, methods="leave-one-out")[0]["leave-one-out"]
+    text = record.texts[0]
+    said = [range(text.index(m["content"]), text.index(m["content"]) + len(m["content"])) for m in CHAT]
+    encoded = own.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    inside = [any(at in span for at in range(start, end) for span in said) for start, end in encoded["offset_mapping"]]
+    assert encoded["input_ids"] == list(record.generated.ids[: record.generated.first])
+    assert [sequence == 0 for sequence in record.sequences[: record.generated.first]] == inside
+    assert record.matrix.sources == ("It", "is", "a", "film.", "The", "music", "was", "slow.", "user")
+    units = [position for unit in wt_units(record) for position in unit]
+    assert units == [position for position, own in enumerate(inside) if own]
+
+
+@pytest.mark.parametrize("where", ["generation config", "list", "config", "tokenizer"])
+def test_an_answer_ends_with_a_stop_token(where: str) -> None:
+    own = language_subject()
+    free = explain(generate=8, methods="random")["random"].generated
+    answer = free.ids[free.first :]
+    stop = next(token for number, token in enumerate(answer) if number > 1 and token not in answer[:number])
+    own.model.generation_config.eos_token_id = None
+    own.model.config.eos_token_id = None
+    if where == "tokenizer":
+        own.tokenizer.eos_token = own.tokenizer.convert_ids_to_tokens(stop)
+    else:
+        config = own.model.config if where == "config" else own.model.generation_config
+        config.eos_token_id = [9999, stop] if where == "list" else stop
+    found = wt.explain(own, prompt=PROMPT, generate=8, methods="random")[0]["random"].generated
+    assert found is not None
+    assert found.ids[found.first :] == answer[: answer.index(stop) + 1]
+
+
+DECODERS = {  # as the tokenizers of released models have them
+    "gpt2": decoders.ByteLevel(),
+    "llama": decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_character_of_several_tokens_belongs_to_the_one_that_completes_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = language_subject(kind)
+    own.tokenizer.backend_tokenizer.decoder = DECODERS[kind]
+    prompt, both = (
+        own.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("It is", "It is\u20ac\u00e9")
+    )
+    answer = tuple(both[len(prompt) :])
+    assert (both[: len(prompt)], len(answer)) == (prompt, 5)
+    monkeypatch.setattr("whichtoken.tasks.generate.generate_ids", lambda *_: answer)
+    record: Any = wt.explain(own, prompt="It is", generate=5, methods="random", rows="token")[0]["random"]
+    assert record.texts[1] == "\u20ac\u00e9"
+    assert record.spans[record.generated.first :] == ((0, 0), (0, 0), (0, 1), (1, 1), (1, 2))
+    assert [row.text for row in record.generated.rows] == ["", "", "\u20ac", "", "\u00e9"]
 
 
 LOOP = "{% for _ in range(99999) %}"

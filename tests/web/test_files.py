@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.web.calling import TEXT, Caller, image_base64, subjects
+from tests.web.calling import TEXT, Caller, image_base64, make_caller, subjects
 
 import whichtoken as wt
+from whichtoken.web.limits import Limits
 
 CSV = "id,text,label,author\na,It is slow.,neutral,x\nb,A rare film,contradiction,y\nc,,neutral,z\nd,won,other,z\n"
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e slow\x00"
@@ -49,6 +50,19 @@ def test_a_table_is_reviewed_row_by_row(caller: Caller) -> None:
     assert (totals["rows"], totals["known"]) == (3, 2)
     assert totals["correct"] == sum(bool(row["correct"]) for row in rows)
     assert events[-1][0] == "done"
+
+
+def test_rows_that_are_too_long_are_listed_and_not_explained() -> None:
+    """A pair counts as a whole, as in all requests."""
+    limited = make_caller(Limits(text_characters=20))
+    rows = ["slow film,rare plot", "slow film,rare plots!!", f"{'slow ' * 9},x", "won,won"]
+    content = "\n".join(["first,second", *rows])
+    events = review(limited, content, columns=["first", "second"], method="attcat")
+    assert [reply["row"] for name, reply in events if name == "row"] == [2, 5]
+    bad = [(reply["row"], reply["message"]) for name, reply in events if name == "bad_row"]
+    assert [row for row, _ in bad] == [3, 4]
+    assert all("has over 20 characters" in message for _, message in bad)
+    limited.service.stop()
 
 
 @pytest.mark.parametrize(

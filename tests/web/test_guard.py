@@ -23,16 +23,29 @@ def test_this_computer_may_be_called_by_any_of_its_names(caller: Caller, host: s
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost@evil.example", "[::1", "", "a b"]
+    "host",
+    [
+        *("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost@evil.example", "[::1", "", "a b"),
+        *("localhost.evil.example", "localhost.evil.example:8080", "evil.localhost", "notlocalhost", "localhost."),
+        *("128.0.0.1", "0.0.0.0", "[::2]", "localhost/path", "localhost?a", "localhost:x", "2130706433"),
+    ],
 )
 def test_another_name_is_refused_because_it_may_be_a_rebound_one(caller: Caller, host: str) -> None:
     reply = caller.get("/api/info", host=host)
     assert (reply.status, reply.error) == (403, "UnknownHost")
 
 
-def test_two_hosts_are_refused(caller: Caller) -> None:
-    reply = caller.call("GET", "/api/info", raw=[(b"host", b"evil.example")])
+@pytest.mark.parametrize("name", ["host", "origin", "authorization", "content-type", "content-length"])
+def test_a_header_that_decides_something_is_given_once(caller: Caller, name: str) -> None:
+    """Even with the same value, and in other letters: the next reader may take either."""
+    value = {"host": HOST, "origin": f"http://{HOST}", "content-type": "application/json"}.get(name, "1")
+    given = (name.title().encode(), value.encode())
+    body = json.dumps(text_request()).encode()
+    usual = {} if name in ("host", "content-type") else {name: value}
+    reply = caller.call("POST", "/api/predict", body, headers=usual, raw=[given])
     assert (reply.status, reply.error) == (400, "RepeatedHeader")
+    assert name in reply.json["error"]["message"]
+    assert caller.call("POST", "/api/predict", body, raw=[(b"accept", b"a"), (b"accept", b"b")]).status == 200
 
 
 @pytest.mark.parametrize(
