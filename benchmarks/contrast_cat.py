@@ -29,7 +29,7 @@ from whichtoken.models import ModelProbe, capture, window_row
 from whichtoken.references.contrast import Selection, overlaps
 from whichtoken.references.refinement import Maps, Refinement, combine
 from whichtoken.targets import Predicted
-from whichtoken.tasks.classify import class_objective
+from whichtoken.tasks.classify import pick_classes
 
 RESULT = Path(__file__).parent / "results" / "contrast_cat.md"
 LENGTHS = (16, 32, 64, 128)
@@ -77,7 +77,7 @@ def measure(subject: wt.Subject, length: int, references: int) -> list[str]:
     row = Row(ids, types, tuple(row.special[i] for i in keep))
     twin = subject.with_twin()
     batch = subject.batch([row])
-    goal = class_objective(subject, [Predicted()], twin.logits(batch))  # before the hook: with hooks, padding stays
+    goal = pick_classes(subject, [Predicted()], twin.logits(batch))  # before the hook: with hooks, padding stays
     trace = capture(subject, batch, lambda logits: goal, REPO.needs)
     maps = maps_of(trace, library, references)
     batch_sizes: list[int] = []
@@ -88,7 +88,7 @@ def measure(subject: wt.Subject, length: int, references: int) -> list[str]:
         refined = combine(Maps(maps, torch.ones(maps.shape[:2], dtype=torch.bool), True), trace, probe, how)
         ours = process_time() - start
     start = process_time()
-    loop_scores, count = plain_loop(subject, trace, int(goal.toward), maps)
+    loop_scores, count = plain_loop(subject, trace, int(goal.columns), maps)
     loop = process_time() - start
     distinct, difference = refined.details[0]["evaluations"], float((refined.scores[0] - loop_scores).abs().max())
     cells = [

@@ -18,7 +18,7 @@ from whichtoken.core.trace import Needs, Site
 from whichtoken.models import capture, window_row
 from whichtoken.references.contrast import Selection, overlaps
 from whichtoken.targets import Predicted
-from whichtoken.tasks.classify import class_objective
+from whichtoken.tasks.classify import pick_classes
 
 Ratio = Callable[[Callable[[], object], Callable[[], object]], float]
 Rows = Iterator[tuple[str, str, str, float, str]]
@@ -50,7 +50,7 @@ def contraction_rows(ratio: Ratio, size: tuple[int, int]) -> Rows:
         (document,) = subject.encode([(text * 2,)])
         twin = subject.with_twin()
         batch = twin.batch([window_row(document, document.windows[0])])
-        goal = class_objective(twin, [Predicted()], twin.logits(batch))
+        goal = pick_classes(twin, [Predicted()], twin.logits(batch))
         sites = frozenset({Site.HIDDEN, Site.ATTENTION})
         trace = capture(twin, batch, partial(_the_same, goal), Needs(sites, frozenset({Site.HIDDEN})))
         weights = attended_gradient(trace.value(Site.ATTENTION), trace.grad(Site.HIDDEN)[:-1], trace.lengths)

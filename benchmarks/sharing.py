@@ -25,7 +25,7 @@ from whichtoken.bench._protocol import protocol
 from whichtoken.bench._run import prepare
 from whichtoken.bench.measure import Bench, Item, measure
 from whichtoken.bench.results import Part
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.rows import Rows
 from whichtoken.core.trace import Ask
 from whichtoken.evaluate import degrade_input, open_input
@@ -77,7 +77,7 @@ def single_pass(name: str) -> bool:
 class OneByOne(LogitCache):
     """A cache that stores nothing: every sequence is evaluated by itself, each time it is needed."""
 
-    def read(self, rows: Rows, objective: Objective) -> list[Tensor]:
+    def read(self, rows: Rows, picks: Picks) -> list[Tensor]:
         self.tally.asked += len(rows)
         self.tally.evaluated += len(rows)
         return [self.subject.logits(self.subject.batch([rows[i]]))[0] for i in range(len(rows))]

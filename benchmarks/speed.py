@@ -182,7 +182,7 @@ def relevance(subject: Subject, timer: Timer) -> Iterator[Row]:
 def _relevance_passes(job: Job, made: Sequence[tuple[Sequence[Piece], Batch]]) -> None:
     (needs,) = job.passes.values()
     for group, batch in made:
-        capture(job.subject, batch, partial(job.task.objective, group), Needs(relevance=needs.relevance))
+        capture(job.subject, batch, partial(job.task.picks, group), Needs(relevance=needs.relevance))
 
 
 def evaluations(subject: Subject, timer: Timer) -> Iterator[Row]:

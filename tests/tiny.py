@@ -20,10 +20,10 @@ from transformers import (
 )
 
 import whichtoken as wt
-from whichtoken.core.objectives import ClassObjective
+from whichtoken.core.picks import Picks, pick_labels
 from whichtoken.heads import HeadRule
 from whichtoken.models import Batch
-from whichtoken.tasks.answer import ENDS, SpanObjective
+from whichtoken.tasks.answer import pick_ends
 from whichtoken.tasks.classify import link_of
 
 # Vocabularies are written down, not trained: training breaks ties by chance, and the models would differ between runs.
@@ -377,16 +377,16 @@ def images(n: int, seed: int = 5, size: tuple[int, int] = (12, 12)) -> torch.Ten
     return torch.randn(n, 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def class_goal(subject: wt.Subject, toward: Any, against: Any = None) -> ClassObjective:
+def class_goal(subject: wt.Subject, toward: Any, against: Any = None) -> Picks:
     """What is explained of a batch: classes, or classes rather than others."""
     toward, against = (None if x is None else torch.as_tensor(x) for x in (toward, against))
-    return ClassObjective(toward, against, link_of(subject), subject.readout)
+    return pick_labels(toward, against, link_of(subject), subject.readout)
 
 
-def span_goal(start: Any, end: Any, part: str) -> SpanObjective:
+def span_goal(start: Any, end: Any, part: Any) -> Picks:
     """What is explained of a batch of questions."""
-    ends = torch.stack([torch.as_tensor(start), torch.as_tensor(end)], -1)
-    return SpanObjective(ends, torch.tensor([ENDS[part]] * len(ends)))  # type: ignore[index]
+    ends = torch.stack([torch.as_tensor(start), torch.as_tensor(end)], -1).tolist()
+    return pick_ends(ends, [part] * len(ends), torch.device("cpu"))
 
 
 def image_batch(subject: wt.Subject, pixels: torch.Tensor) -> Batch:

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation, Remainders
+from whichtoken.core.picks import Picks
 from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.errors import BadSetting, UsageError
 from whichtoken.metrics.ablations import Ablations, draw_kept
@@ -134,14 +134,14 @@ class OpenInput:
         outputs: list[float] = self.cache.probability(*self.request(patterns, how)).tolist()
         return outputs
 
-    def request(self, patterns: Patterns, how: Perturbation) -> tuple[Remainders, Objective]:
-        """Return what the cache is asked for: what remains under each pattern, and the objective to read from it."""
+    def request(self, patterns: Patterns, how: Perturbation) -> tuple[Remainders, Picks]:
+        """Return what the cache is asked for: what remains under each pattern, and what to read from it."""
         rows = Remainders([self.opened.row] * len(patterns), list(patterns), how)
         index = torch.zeros(len(patterns), dtype=torch.long, device=self.cache.subject.device)
-        objective = self.opened.objective.rows(index)
+        picks = self.opened.picks.rows(index)
         if how.shortens:
-            objective = objective.after_removal(torch.from_numpy(patterns).to(index.device))
-        return rows, objective
+            picks = picks.after_removal(torch.from_numpy(patterns).to(index.device))
+        return rows, picks
 
 
 def open_input(task: Task, attributions: Sequence[Attribution], cache: LogitCache, item: Any = None) -> OpenInput:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective, anything, probability_of
+from whichtoken.core.picks import Picks, anything, track
 from whichtoken.core.trace import Ask, Method, Needs, Site, Trace, View, describe_setting
 from whichtoken.errors import NotFinite, UsageError
 from whichtoken.models import (
@@ -192,10 +192,10 @@ def score_batch(job: Job, stacks: Sequence[Sequence[Piece]]) -> list[ScoredPiece
     # A stack with fewer pieces repeats its last one, whose repeated scores are left out at the end.
     layers = [[stack[min(number, len(stack) - 1)] for stack in stacks] for number in range(depth)]
     batch = subject.batch([stack[0].row for stack in stacks])
-    chosen: list[Objective] = []
+    chosen: list[Picks] = []
 
-    def choose(logits: Tensor) -> list[Objective]:
-        chosen[:] = chosen or [job.task.objective(layer, logits) for layer in layers]
+    def choose(logits: Tensor) -> list[Picks]:
+        chosen[:] = chosen or [job.task.picks(layer, logits) for layer in layers]
         return chosen
 
     probes, memory = list[ModelProbe](), dict[str, Any]()
@@ -222,7 +222,7 @@ def score_batch(job: Job, stacks: Sequence[Sequence[Piece]]) -> list[ScoredPiece
 
 
 def _capture_each(
-    subject: Subject, batch: Batch, choose: Callable[[Tensor], list[Objective]], needs: Needs, depth: int
+    subject: Subject, batch: Batch, choose: Callable[[Tensor], list[Picks]], needs: Needs, depth: int
 ) -> Iterator[Trace]:
     if depth > 1:
         yield from capture_each(subject, batch, choose, needs)
@@ -230,13 +230,11 @@ def _capture_each(
         yield capture(subject, batch, lambda logits: choose(logits)[0], needs)
 
 
-def _make_probe(
-    job: Job, batch: Batch, pieces: Sequence[Piece], objective: Objective, cache: LogitCache | None
-) -> ModelProbe:
+def _make_probe(job: Job, batch: Batch, pieces: Sequence[Piece], picks: Picks, cache: LogitCache | None) -> ModelProbe:
     return ModelProbe(
         job.subject,
         batch,
-        objective,
+        picks,
         removals=job.task.removals(),
         segments=[piece.segments for piece in pieces],
         cache=cache,
@@ -245,13 +243,11 @@ def _make_probe(
 
 
 def _finish(
-    pieces: Sequence[Piece], logits: Tensor, scored: Mapping[str, Sequence[Scored]], objective: Objective
+    pieces: Sequence[Piece], logits: Tensor, scored: Mapping[str, Sequence[Scored]], picks: Picks
 ) -> list[ScoredPiece]:
-    probability = probability_of(objective, logits).tolist()
+    probability = track(picks, logits).tolist()
     return [
-        ScoredPiece(
-            piece, objective.target(i), probability[i], {key: rows[i] for key, rows in scored.items()}, logits[i]
-        )
+        ScoredPiece(piece, picks.target(i), probability[i], {key: rows[i] for key, rows in scored.items()}, logits[i])
         for i, piece in enumerate(pieces)
     ]
 

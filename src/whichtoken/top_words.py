@@ -7,7 +7,7 @@ from operator import index
 import numpy as np
 import torch
 
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.rows import Row
 from whichtoken.errors import BadSetting
 from whichtoken.models import LogitCache
@@ -24,7 +24,7 @@ class _Shortened:
 
     tokens: Sequence[tuple[int, ...]]  # that are removed
     rows: Sequence[Row]
-    objective: Objective  # resolved for these rows
+    picks: Picks  # of these rows
 
 
 def check_count(task: Task, count: int) -> int:
@@ -68,27 +68,27 @@ def _remove(task: Task, record: Attribution, opened: Opened, count: int) -> _Sho
     kept, how = np.ones((len(strongest), opened.n_elements), dtype=bool), task.removal(None)
     for step, unit in enumerate(strongest):
         kept[step:, list(unit.elements)] = False
-    objective = opened.objective.rows(torch.zeros(len(kept), dtype=torch.long, device=task.subject.device))
+    picks = opened.picks.rows(torch.zeros(len(kept), dtype=torch.long, device=task.subject.device))
     if how.shortens:
-        objective = objective.after_removal(torch.from_numpy(kept).to(task.subject.device))
+        picks = picks.after_removal(torch.from_numpy(kept).to(task.subject.device))
     removed = [tuple(np.flatnonzero(~pattern).tolist()) for pattern in kept]
-    return _Shortened(removed, [how(opened.row, pattern) for pattern in kept], objective)
+    return _Shortened(removed, [how(opened.row, pattern) for pattern in kept], picks)
 
 
 def _evaluate(cache: LogitCache, wanted: Sequence[_Shortened]) -> None:
-    """Fill the cache. Rows whose objectives read the same are batched together: for classifiers, all of them."""
+    """Fill the cache. Rows of which the same is read are batched together: for classifiers, all of them."""
     alike: dict[Hashable, list[tuple[_Shortened, int]]] = {}
     for remainders in wanted:
         for place in range(len(remainders.rows)):
-            alike.setdefault(remainders.objective.cache_key(place), []).append((remainders, place))
+            alike.setdefault(remainders.picks.key(place), []).append((remainders, place))
     for places in alike.values():
         remainders, place = places[0]
         repeated = torch.full((len(places),), place, device=cache.subject.device)
-        cache.read([some.rows[i] for some, i in places], remainders.objective.rows(repeated))
+        cache.read([some.rows[i] for some, i in places], remainders.picks.rows(repeated))
 
 
 def _record(cache: LogitCache, record: Attribution, remainders: _Shortened | None) -> Attribution:
     if remainders is None:
         return record
-    outputs = cache.probability(remainders.rows, remainders.objective).tolist()
+    outputs = cache.probability(remainders.rows, remainders.picks).tolist()
     return replace(record, removals=tuple(map(Removal, remainders.tokens, outputs)))

@@ -9,7 +9,7 @@ from tests.tiny import IMAGE_KINDS, class_goal, image_batch, image_model_of, ima
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.trace import Needs, Site, Trace, needs
 from whichtoken.errors import UsageError
 from whichtoken.lrp import ATTN_LRP, C21, CP_LRP, ORIG, RuleSet
@@ -22,7 +22,7 @@ each_kind = pytest.mark.parametrize("kind", IMAGE_KINDS)
 each_rules = pytest.mark.parametrize("rules", [C21, ORIG], ids=lambda rules: rules.name)
 
 
-def traced(subject: wt.Subject, batch: Batch, rules: RuleSet, sites: str, goal: Objective | None = None) -> Trace:
+def traced(subject: wt.Subject, batch: Batch, rules: RuleSet, sites: str, goal: Picks | None = None) -> Trace:
     chosen = goal or class_goal(subject, torch.arange(len(batch.ids)) % 3)
     return capture(subject, batch, lambda logits: chosen, needs(relevance=(rules, sites)))
 

@@ -20,7 +20,7 @@ from tests.tiny import (
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.trace import Method, Needs, Site, Trace, needs
 from whichtoken.errors import RuleGap
 from whichtoken.heads.mask import all_heads
@@ -239,7 +239,7 @@ def test_a_contrast_is_the_difference_of_its_classes(kind: str, name: str) -> No
     a, b = torch.tensor([1, 2]), torch.tensor([0, 1])
     subject = subject_of(kind)
 
-    def of(goal: Objective) -> tuple[Tensor, ...]:
+    def of(goal: Picks) -> tuple[Tensor, ...]:
         return capture(subject, batch_of(subject), lambda logits: goal, method.needs).relevance(rules, site)
 
     of_contrast, of_a, of_b = of(class_goal(subject, a, b)), of(class_goal(subject, a)), of(class_goal(subject, b))

@@ -255,7 +255,7 @@ def test_mask_lrp_of_answers_as_its_authors_compute_it(side: Any, key: str) -> N
     trace = capture(subject, batch, lambda logits: goal, method.needs)
     scores = method(trace, ModelProbe(subject, batch, goal)).tokens[0]
     assert close(scores, RELEVANCE[f"masklrp_qa.{key}"])
-    start, end = goal.ends[0].tolist()
+    start, end = goal.columns[0].tolist()
     others = torch.arange(len(scores)) != (start if side == "start" else end)
     assert close(scores[others], RELEVANCE[f"masklrp_qa.{key}"][others], 1e-3)  # the answer's own is 0.996 of it all
     spread = RuleSet("c21, spread", C21.carries, C21.rules, spread=True)

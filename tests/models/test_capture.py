@@ -9,7 +9,7 @@ import torch
 from tests.tiny import KINDS, MAIN_KINDS, class_goal, model_of
 
 import whichtoken as wt
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.trace import Needs, Site, needs
 from whichtoken.errors import UndeclaredSite, UnsupportedModel
 from whichtoken.lrp import C21, CP_LRP, RuleSet
@@ -21,7 +21,7 @@ ALL = needs("embeddings hidden attention", "embeddings hidden attention")
 each_kind = pytest.mark.parametrize("kind", MAIN_KINDS)
 
 
-def second(subject: wt.Subject) -> Callable[[torch.Tensor], Objective]:
+def second(subject: wt.Subject) -> Callable[[torch.Tensor], Picks]:
     return lambda logits: class_goal(subject, torch.ones(len(logits), dtype=torch.long))
 
 
@@ -205,7 +205,7 @@ def test_all_passes_of_a_capture_explain_the_same(subject_of: SubjectOf) -> None
     """Rules may round differently, so the class is not chosen again under them."""
     subject, asked = subject_of("bert"), []
 
-    def choose(logits: torch.Tensor) -> Objective:
+    def choose(logits: torch.Tensor) -> Picks:
         asked.append(logits)
         return class_goal(subject, torch.tensor([len(asked) - 1]))
 

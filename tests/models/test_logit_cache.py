@@ -1,16 +1,17 @@
 """LogitCache: each sequence is read once, whoever asks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
-from tests.tiny import KINDS, class_goal, model_of, question_subject
+from tests.tiny import KINDS, class_goal, language_subject, model_of, question_subject, span_goal
 
 import whichtoken as wt
 from whichtoken.core.rows import Row
 from whichtoken.errors import NotFinite
 from whichtoken.models import LogitCache
-from whichtoken.tasks.answer import SpanObjective
+from whichtoken.tasks.generate import pick_answers
 
 SubjectOf = Callable[..., wt.Subject]
 
@@ -51,10 +52,23 @@ def test_rows_that_differ_in_token_types_are_told_apart(subject_of: SubjectOf) -
 def test_answers_to_one_question_are_told_apart() -> None:
     """What is kept of a sequence are the ends of one answer."""
     subject, rows = question_subject(), [row(7, 8, 9)] * 2
-    goal = SpanObjective(torch.tensor([[1, 2], [2, 3]]), torch.ones(2, 2))
+    goal = span_goal([1, 2], [2, 3], "sum")
     found = torch.stack(LogitCache(subject).read(rows, goal))
     torch.testing.assert_close(found, goal.read(subject.logits(subject.batch(rows))))
     assert not found[0].equal(found[1])
+
+
+def test_parts_of_an_answer_share_an_evaluation() -> None:
+    """Of a sequence, what is read of every token of its answer is kept, and of both ends of an answer in a context."""
+    subject, answered = question_subject(), row(7, 8, 9)
+    cache = LogitCache(subject)
+    for part in ("start", "end", "sum"):
+        cache.read([answered], span_goal([1], [2], part))
+    assert cache.tally.evaluated == 1
+    cache = LogitCache(language_subject())
+    for chosen in ([0], [1], [0, 1]):
+        cache.read([replace(answered, tail=2)], pick_answers([(1, [8, 9])], [chosen], [], "logit", torch.device("cpu")))
+    assert cache.tally.evaluated == 1
 
 
 def test_nothing_asked_is_nothing_answered(subject_of: SubjectOf) -> None:

@@ -94,7 +94,7 @@ def test_each_distinct_sequence_is_evaluated_once(subject_of: SubjectOf) -> None
         assert probe.distinct(patterns).tolist() == [2]
         assert probe.keep(patterns[:, ::2]).equal(found[:, ::2])  # remembered
         assert sum(rows) == 2
-        replace(probe, objective=class_goal(subject, torch.tensor([1]))).keep(patterns)  # another question
+        replace(probe, picks=class_goal(subject, torch.tensor([1]))).keep(patterns)  # another question
         assert sum(rows) == 4
 
 
@@ -154,10 +154,9 @@ def test_a_contrast_has_the_probability_of_one_of_the_two(subject_of: SubjectOf)
     probe = probe_of(subject, TEXTS)
     goal = class_goal(subject, torch.tensor([0, 0]), torch.tensor([1, 2]))
     everything = torch.ones(2, 1, probe.batch.ids.shape[1], dtype=torch.bool)
-    found = replace(probe, objective=goal).keep(everything)[:, 0]
+    found = replace(probe, picks=goal).keep(everything)[:, 0]
     p = [
-        replace(probe, objective=class_goal(subject, torch.full((2,), label))).keep(everything)[:, 0]
-        for label in range(3)
+        replace(probe, picks=class_goal(subject, torch.full((2,), label))).keep(everything)[:, 0] for label in range(3)
     ]
     assert float(found[0]) == pytest.approx(float(p[0][0] / (p[0][0] + p[1][0])), rel=1e-9)
     assert float(found[1]) == pytest.approx(float(p[0][1] / (p[0][1] + p[2][1])), rel=1e-9)

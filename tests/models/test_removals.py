@@ -9,7 +9,7 @@ from tests.tiny import KINDS, MAIN_KINDS, class_goal
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import probability_of
+from whichtoken.core.picks import track
 from whichtoken.models import Batch, ModelProbe, architectures, window_row
 from whichtoken.models.architectures import ARCHITECTURES
 
@@ -52,10 +52,10 @@ def test_nothing_removed_is_the_prediction_and_padding_does_not_matter(
     patterns = patterns_for(probe.batch)
     found = probe.keep_in_place(patterns)
     logits = subject.logits(probe.batch)
-    assert torch.allclose(found[:, 0], probability_of(probe.objective, logits))
+    assert torch.allclose(found[:, 0], track(probe.picks, logits))
     assert len(set(found[0].tolist())) > 2  # it matters what is taken out
     for row, text in enumerate(TEXTS):
-        single = replace(probe_of(subject, [text]), objective=probe.objective.rows(torch.tensor([row])))
+        single = replace(probe_of(subject, [text]), picks=probe.picks.rows(torch.tensor([row])))
         alone = single.keep_in_place(patterns[row : row + 1, :, : single.batch.ids.shape[1]])
         assert torch.allclose(found[row], alone[0], rtol=1e-9)
 

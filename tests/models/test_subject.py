@@ -11,7 +11,7 @@ from tests.tiny import KINDS, MAX_TOKENS, model_of, wordpiece
 from transformers import BertConfig, BertForMaskedLM, BertModel, T5Config, T5ForSequenceClassification
 
 import whichtoken as wt
-from whichtoken.core.objectives import Link
+from whichtoken.core.picks import Link
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.models import fingerprint
 from whichtoken.tasks.classify import link_of

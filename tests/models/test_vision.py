@@ -11,8 +11,8 @@ from tests.tiny import IMAGE_KINDS, MAIN_KINDS, class_goal, image_batch, image_m
 from torch import Tensor
 
 import whichtoken as wt
-from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Fill
+from whichtoken.core.picks import Picks
 from whichtoken.core.registry import find, method_names, parse
 from whichtoken.core.trace import Method, Needs, Scores, Site, Trace, needs, plan_passes
 from whichtoken.errors import BadInput, UnsupportedModel
@@ -24,7 +24,7 @@ PREFIX = {"vit": 1, "deit": 2, "deit with teacher": 2, "dinov2": 1, "dinov2 with
 each_kind = pytest.mark.parametrize("kind", IMAGE_KINDS)
 
 
-def second(subject: wt.Subject) -> Callable[[Tensor], Objective]:
+def second(subject: wt.Subject) -> Callable[[Tensor], Picks]:
     return lambda logits: class_goal(subject, torch.ones(len(logits), dtype=torch.long))
 
 

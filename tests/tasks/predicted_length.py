@@ -1,40 +1,18 @@
 """A task in one file: how long a model says that a text is, by a regression head. CONTRIBUTING.md explains it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.picks import Link, Picks, pick_labels
 from whichtoken.data.examples import read_examples
 from whichtoken.models import Document, Subject, window_row
 from whichtoken.records import Attribution
-from whichtoken.targets import Class, Target
 from whichtoken.tasks import BenchInput, Opened, Piece, ScoredPiece, Task, Unit, texts
-
-
-@dataclass(frozen=True)
-class Length(Objective):
-    """The only output of the head, read from the pooled position; tracked between 0 and 1."""
-
-    pooled: Callable[[Any], Tensor]
-
-    def scalar(self, logits: Tensor) -> Tensor:
-        return logits[:, 0]
-
-    def probability(self, read: Tensor) -> Tensor:
-        return read[:, 0].sigmoid()
-
-    def readout(self, batch: Any) -> Tensor:
-        return self.pooled(batch)
-
-    def rows(self, index: Tensor) -> "Length":
-        return self
-
-    def target(self, row: int) -> Target:
-        return Class(0)
 
 
 @dataclass(frozen=True)
@@ -55,8 +33,13 @@ class PredictedLength(Task):
     def pieces(self, documents: Sequence[Document], target: Any, first: int) -> list[Piece]:
         return [Piece(index, window_row(one, one.windows[0])) for index, one in enumerate(documents, first)]
 
-    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> Length:
-        return Length(self.subject.readout)
+    def picks(self, pieces: Sequence[Piece], logits: Tensor) -> Picks:
+        return self._pick(len(pieces))
+
+    def _pick(self, n: int) -> Picks:
+        """The only output of the head, read from the pooled position; tracked between 0 and 1."""
+        only = torch.zeros(n, dtype=torch.long, device=self.subject.device)
+        return pick_labels(only, None, Link.SIGMOID, self.subject.readout)
 
     def record(
         self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
@@ -67,7 +50,7 @@ class PredictedLength(Task):
         return texts.Removals(self.subject)
 
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
-        return texts.reopen_text(self.subject, record, Length(self.subject.readout))
+        return texts.reopen_text(self.subject, record, self._pick(1))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
         return texts.units(record, level)

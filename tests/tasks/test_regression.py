@@ -12,7 +12,7 @@ import torch
 from tests.tiny import CORPUS, image_model_of, images, model_of, with_heads, wordpiece
 
 import whichtoken as wt
-from whichtoken.core.objectives import Link
+from whichtoken.core.picks import Link
 from whichtoken.core.registry import method_names
 from whichtoken.errors import BadArtifact, BadSetting, UsageError
 from whichtoken.evaluate import aopc_bounds, open_input

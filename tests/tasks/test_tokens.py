@@ -14,7 +14,7 @@ import whichtoken as wt
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
 from whichtoken.render.latex import escape
 from whichtoken.tasks import entities, task_for
-from whichtoken.tasks.token_objective import make_objective
+from whichtoken.tasks.tokens import pick_words
 
 TEXT = "The actors were won, but the music was slow and touching, it is the end of a rare plot."
 LONG = " ".join(["The film was slow, but the music was touching and it is the end."] * 4)
@@ -43,8 +43,8 @@ def test_the_scalar_is_a_sum_of_logits_and_the_probability_a_product() -> None:
     torch.manual_seed(1)
     logits = torch.randn(2, 6, 4, dtype=torch.float64)
     tokens, labels, against = [(1, 4), (3,)], [(2, 0), (1,)], [(1, 1), (3,)]
-    plain = make_objective(tokens, labels, [], logits.device)
-    contrast = make_objective(tokens, labels, against, logits.device)
+    plain = pick_words(tokens, labels, [], logits.device)
+    contrast = pick_words(tokens, labels, against, logits.device)
     for row in range(2):
         scalar, difference, probability, other = 0.0, 0.0, 1.0, 1.0
         for token, label, rather in zip(tokens[row], labels[row], against[row], strict=True):
@@ -54,13 +54,15 @@ def test_the_scalar_is_a_sum_of_logits_and_the_probability_a_product() -> None:
             probability *= math.exp(float(logits[row, token, label])) / total
             other *= math.exp(float(logits[row, token, rather])) / total
         assert float(plain.scalar(logits)[row]) == pytest.approx(scalar, abs=1e-12)
-        assert float(plain.probability(plain.read(logits))[row]) == pytest.approx(probability, abs=1e-12)
+        assert float(plain.tracked(plain.read(logits))[row]) == pytest.approx(probability, abs=1e-12)
         assert float(contrast.scalar(logits)[row]) == pytest.approx(difference, abs=1e-12)
         share = probability / (probability + other)
-        assert float(contrast.probability(contrast.read(logits))[row]) == pytest.approx(share, abs=1e-12)
+        assert float(contrast.tracked(contrast.read(logits))[row]) == pytest.approx(share, abs=1e-12)
         assert plain.target(row) == wt.TokenLabels(tokens[row], labels[row])
         assert contrast.target(row) == wt.TokenLabels(tokens[row], labels[row], against[row])
-    assert plain.span().tolist() == [[1, 4], [3, 3]]
+    span = plain.span()
+    assert span is not None
+    assert span.tolist() == [[1, 4], [3, 3]]
     signs = [(sign, term.scalar(logits)) for sign, term in contrast.terms()]
     joined = torch.stack([sign * part for sign, part in signs]).sum(0)
     assert torch.allclose(joined, contrast.scalar(logits))

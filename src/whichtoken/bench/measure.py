@@ -192,7 +192,7 @@ def _remaining_classes(bench: Bench, item: Item, record: Attribution, cache: Log
     ranked = list(labels)
     if len(labels) - 1 > most:
         opened = bench.task.reopen(record, item.input)
-        (logits,) = cache.read([opened.row], opened.objective)
+        (logits,) = cache.read([opened.row], opened.picks)
         ranked = logits.argsort(descending=True, stable=True).tolist()
     return [label for label in ranked if record.target != Class(label)][:most]
 

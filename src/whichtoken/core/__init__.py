@@ -1,1 +1,1 @@
-"""Concepts that every part uses: traces and needs, objectives, methods by name, tensor formulas, removals."""
+"""Concepts that every part uses: traces and needs, picks, methods by name, tensor formulas, removals."""

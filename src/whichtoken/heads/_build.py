@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from whichtoken.atomic_write import check_writable
-from whichtoken.core.objectives import anything
+from whichtoken.core.picks import anything
 from whichtoken.core.trace import Site, needs
 from whichtoken.data.examples import count_examples
 from whichtoken.errors import BadInput, NotFinite, name_type

@@ -1,6 +1,6 @@
 """Run a twin of the model once forward and once backward, and return the declared tensors as a trace.
 
-Relevance takes another forward and backward pass for each rule set. Several objectives of the same rows (the tokens of
+Relevance takes another forward and backward pass for each rule set. Several picks of the same rows (the tokens of
 an answer) share the forward passes; each has backward passes of its own.
 """
 
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.trace import Needs, Site, Trace, View
 from whichtoken.errors import UsageError
 from whichtoken.lrp import RuleSet, suspend_rules
@@ -40,14 +40,14 @@ def capture(
     runs: list[FinishedPass] = []
     for rules, sites in _plan(needs):
         runs.append(run_pass(request, frozenset() if runs else needs.values, sites, rules))
-        request = replace(request, choose=lambda logits: runs[0].objective)
+        request = replace(request, choose=lambda logits: runs[0].picks)
     return _make_trace(batch, needs, runs)
 
 
 def capture_each(
-    subject: Subject, batch: Batch, choose: Callable[[Tensor], Sequence[Objective]], needs: Needs
+    subject: Subject, batch: Batch, choose: Callable[[Tensor], Sequence[Picks]], needs: Needs
 ) -> Iterator[Trace]:
-    """Yield the trace of each of several objectives. Each has a backward pass of its own, on the graph of one forward
+    """Yield the trace of each of several picks. Each has a backward pass of its own, on the graph of one forward
     pass, and of one more for each rule set, which are kept until the last.
     """
     subject = subject.with_twin()
@@ -60,15 +60,15 @@ def capture_each(
         for number, (rules, sites) in enumerate(plan)
     ]
     first = forwards[0]
-    logits, objectives = first.logits.detach(), choose(first.logits.detach())
+    logits, chosen = first.logits.detach(), choose(first.logits.detach())
     values = {site: first.tidy.values(site, list(first.tensors[site])) for site in needs.values}
-    for number, objective in enumerate(objectives):
-        again = number + 1 < len(objectives)
+    for number, picks in enumerate(chosen):
+        again = number + 1 < len(chosen)
         yield _make_trace(  # of which nothing is kept here, so that two are never in memory together
             batch,
             needs,
             [
-                FinishedPass(logits, objective, values, run_backward(made, objective, sites, again))
+                FinishedPass(logits, picks, values, run_backward(made, picks, sites, again))
                 for made, (_, sites) in zip(forwards, plan, strict=True)
             ],
         )
@@ -77,7 +77,7 @@ def capture_each(
 def _plan(needs: Needs) -> list[_Site]:
     """Return the passes: a plain one, unless only relevance is requested, and one for each rule set.
 
-    Rules do not change the forward pass, so values and the objective can come from any of them, and come from the
+    Rules do not change the forward pass, so values and the picks can come from any of them, and come from the
     first.
     """
     under = {
@@ -88,7 +88,7 @@ def _plan(needs: Needs) -> list[_Site]:
 
 
 def _make_trace(batch: Batch, needs: Needs, runs: Sequence[FinishedPass]) -> Trace:
-    objective, logits = runs[0].objective, runs[0].logits
+    picks, logits = runs[0].picks, runs[0].logits
     by_rules: Mapping[RuleSet | None, FinishedPass] = {
         rules: run for (rules, _), run in zip(_plan(needs), runs, strict=True)
     }
@@ -97,11 +97,11 @@ def _make_trace(batch: Batch, needs: Needs, runs: Sequence[FinishedPass]) -> Tra
         ids=batch.ids,
         mask=batch.mask,
         special=batch.special,
-        readout=objective.readout(batch).to(logits.dtype),
+        readout=picks.readout(batch).to(logits.dtype),
         logits=logits,
-        target=objective.scalar(logits),
-        label=objective.label(batch),
-        span=objective.span(),
+        target=picks.scalar(logits),
+        label=picks.label(),
+        span=picks.span(),
         values=runs[0].values,
         grads={} if plain is None else plain.grads,
         relevances={(rules, site): by_rules[rules].grads[site] for rules, site in needs.relevance},

@@ -1,4 +1,4 @@
-"""Logit cache: what objectives read from the logits of a sequence; each sequence is evaluated once."""
+"""Logit cache: what picks read from the logits of a sequence; each sequence is evaluated once."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.rows import Row, Rows
 from whichtoken.errors import NotFinite
 from whichtoken.models.subject import Subject
@@ -26,7 +26,7 @@ class EvaluationCount:
 class LogitCache:
     """A cache shared by methods, classes, orders and metrics that evaluate the same inputs. Create one per few inputs.
 
-    It stores only what the objective reads from each sequence, because all logits of every token may not fit in memory.
+    It stores only what is picked of each sequence, because all logits of every token may not fit in memory.
     """
 
     subject: Subject
@@ -36,37 +36,37 @@ class LogitCache:
     def __post_init__(self) -> None:
         object.__setattr__(self, "subject", self.subject.with_twin())
 
-    def probability(self, rows: Rows, objective: Objective) -> Tensor:
-        """Return the probability of each row, in float64; `objective` is resolved for as many rows.
+    def probability(self, rows: Rows, picks: Picks) -> Tensor:
+        """Return the probability of each row, in float64; `picks` are of as many rows.
 
         Probabilities near 1 differ less than float32 can tell apart, so a choice between them would depend on rounding.
         """
         if not rows:
             return torch.empty(0, dtype=_wide(self.subject.device), device=self.subject.device)
-        return objective.probability(torch.stack(self.read(rows, objective)).to(_wide(self.subject.device)))
+        return picks.tracked(torch.stack(self.read(rows, picks)).to(_wide(self.subject.device)))
 
-    def log_odds(self, rows: Rows, objective: Objective) -> Tensor:
+    def log_odds(self, rows: Rows, picks: Picks) -> Tensor:
         """Return the log-odds, or the predicted value, of each row, in float64; there must be at least one row."""
-        return objective.log_odds(torch.stack(self.read(rows, objective)))
+        return picks.log_odds(torch.stack(self.read(rows, picks)))
 
-    def read(self, rows: Rows, objective: Objective) -> list[Tensor]:
-        """Return what the objective reads from each row; half precision is widened, as too coarse for differences."""
+    def read(self, rows: Rows, picks: Picks) -> list[Tensor]:
+        """Return what is read of each row; half precision is widened, as too coarse for differences."""
         self.tally.asked += len(rows)
-        (keys,) = self.fill([(rows, objective)])
+        (keys,) = self.fill([(rows, picks)])
         return [self._known[key] for key in keys]
 
-    def fill(self, requests: Sequence[tuple[Rows, Objective]]) -> list[list[Hashable]]:
+    def fill(self, requests: Sequence[tuple[Rows, Picks]]) -> list[list[Hashable]]:
         """Evaluate rows of several inputs in the same batches, and return the key of each row of each request.
 
         Each row is read once for its key and, if it has to be evaluated, once for its batch; none is kept.
         """
         keys: list[list[Hashable]] = []
         new: dict[Hashable, _NewRow] = {}
-        for number, (rows, objective) in enumerate(requests):
+        for number, (rows, picks) in enumerate(requests):
             keys.append([])
             for place in range(len(rows)):
                 row = self._row(rows, place)
-                keys[-1].append(key := (row.key, objective.cache_key(place)))
+                keys[-1].append(key := (row.key, picks.key(place)))
                 if key not in self._known:
                     image = None if row.image is None else tuple(row.image.pixels.shape)
                     new.setdefault(key, _NewRow(number, place, len(row), image, row.tail))
@@ -83,7 +83,7 @@ class LogitCache:
         return lambda rows, longest: self.subject.fits(rows, longest) and rows * words <= LOGITS_PER_BATCH
 
     def _evaluate(
-        self, keys: Sequence[Hashable], new: "Mapping[Hashable, _NewRow]", requests: Sequence[tuple[Rows, Objective]]
+        self, keys: Sequence[Hashable], new: "Mapping[Hashable, _NewRow]", requests: Sequence[tuple[Rows, Picks]]
     ) -> None:
         rows = [self._row(requests[new[key].request][0], new[key].place) for key in keys]
         logits = self.subject.logits(self.subject.batch(rows))

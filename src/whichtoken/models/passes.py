@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from whichtoken.core.objectives import Objective
+from whichtoken.core.picks import Picks
 from whichtoken.core.trace import Site
 from whichtoken.errors import UnsupportedModel
 from whichtoken.lrp import RuleSet, propagating, spread, suspend_rules
@@ -26,7 +26,7 @@ from whichtoken.models.subject import Subject
 
 BEFORE_LAST_LAYER = frozenset({Site.PIXELS, Site.EMBEDDINGS, Site.ATTENTION, Site.VALUE})
 
-Choose = Callable[[Tensor], Objective]  # from logits to the objective to explain
+Choose = Callable[[Tensor], Picks]  # from logits to what is explained
 Tensors = dict[Site, list[Tensor]]
 
 
@@ -46,7 +46,7 @@ class FinishedPass:
     """The result of one forward and one backward pass; under rules, `grads` is relevance."""
 
     logits: Tensor
-    objective: Objective
+    picks: Picks
     values: dict[Site, tuple[Tensor, ...]]
     grads: dict[Site, tuple[Tensor, ...]]
 
@@ -69,12 +69,12 @@ def run_pass(
     """Run the model forward and, if gradients are requested, backward."""
     made = run_forward(request, values | grads, rules, bool(grads))
     with _differentiating(bool(grads)):
-        objective = request.choose(made.logits)
-    back = run_backward(made, objective, grads)
+        picks = request.choose(made.logits)
+    back = run_backward(made, picks, grads)
     tensors, logits, tidy = {site: made.tensors[site] for site in values}, made.logits.detach(), made.tidy
     # What was recorded remains in the lists of `tensors` alone, and only what is asked for: `tidy` empties them.
     del made
-    return FinishedPass(logits, objective, {site: tidy.values(site, tensors[site]) for site in values}, back)
+    return FinishedPass(logits, picks, {site: tidy.values(site, tensors[site]) for site in values}, back)
 
 
 def run_forward(request: PassRequest, sites: frozenset[Site], rules: RuleSet | None, differentiable: bool) -> Forward:
@@ -147,16 +147,16 @@ def _propagating(subject: Subject, rules: RuleSet | None) -> Iterator[None]:
 
 
 def run_backward(
-    made: Forward, objective: Objective, grads: frozenset[Site], again: bool = False
+    made: Forward, picks: Picks, grads: frozenset[Site], again: bool = False
 ) -> dict[Site, tuple[Tensor, ...]]:
-    """Return gradients; under rules, relevance. `again`: the graph is kept for another objective."""
+    """Return gradients; under rules, relevance. `again`: the graph is kept for other picks."""
     with ExitStack() as stack:
         stack.enter_context(_differentiating(bool(grads)))
         if made.forgotten is not None:
             subject, tapping = made.forgotten
             stack.enter_context(_attending(subject, Tap(record=False, rules=made.rules) if tapping else None))
         # Examples are independent, so each gets its own gradient of the sum.
-        targets = [(sign, term.scalar(made.logits).sum()) for sign, term in _terms(objective, made.rules)]
+        targets = [(sign, term.scalar(made.logits).sum()) for sign, term in _terms(picks, made.rules)]
         if made.forgotten is not None:
             stack.enter_context(compute_again())
             stack.enter_context(_propagating(made.forgotten[0], made.rules))
@@ -287,9 +287,9 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
-def _terms(objective: Objective, rules: RuleSet | None) -> Sequence[tuple[float, Objective]]:
+def _terms(picks: Picks, rules: RuleSet | None) -> Sequence[tuple[float, Picks]]:
     """Return what is propagated separately: rules that carry a gradient, and gradients, are linear."""
-    return ((1.0, objective),) if rules is None or rules.carries == "gradient" else objective.terms()
+    return ((1.0, picks),) if rules is None or rules.carries == "gradient" else picks.terms()
 
 
 def _backward(targets: Sequence[tuple[float, Tensor]], rules: RuleSet | None, tensors: Tensors, again: bool) -> Tensors:

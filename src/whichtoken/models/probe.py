@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective, probability_of
 from whichtoken.core.perturb import Delete, Pattern, Perturbation, Remainders
+from whichtoken.core.picks import Picks, track
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Derivative, Level, Needs, Site, Trace, needs
 from whichtoken.errors import BadSetting, NoHeads, NoReferences, NotFinite, UnknownName, UsageError
@@ -35,11 +35,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class ModelProbe:
-    """A probe for one batch and the objective of each of its rows."""
+    """A probe for one batch and what is picked of each of its rows."""
 
     subject: Subject
     batch: Batch
-    objective: Objective
+    picks: Picks
     perturbation: Perturbation = field(default_factory=Delete)
     removals: Mapping[str, Perturbation] = field(default_factory=dict)  # the task's, by name; the default is first
     segments: Sequence[Callable[[Level], Sequence[int]] | None] = ()  # for each row, which part each token belongs to
@@ -64,23 +64,23 @@ class ModelProbe:
         """Evaluate each distinct remaining sequence once, in batches of similar length, without gradients."""
         if self.batch.pixels is not None:
             raise UsageError("patches of an image cannot be deleted like tokens of a text; use another method")
-        patterns = patterns | self.objective.anchors(self.batch)[:, None]
+        patterns = patterns | self.picks.anchors(self.batch)[:, None]
         sequences = [self._remove(row, of_row) for row, of_row in enumerate(patterns)]
         self.cost.sequences += sum(len(set(of_row)) for of_row in sequences)
-        objective = self._repeat_objective(patterns.shape[1])
+        picks = self._repeat_picks(patterns.shape[1])
         if self.perturbation.shortens:
             kept = patterns | self.batch.special[:, None] | ~self.batch.mask[:, None]
-            objective = objective.after_removal(kept.flatten(0, 1))
+            picks = picks.after_removal(kept.flatten(0, 1))
         rows = [sequence for of_row in sequences for sequence in of_row]
-        return self._own_cache.probability(rows, objective).view(patterns.shape[:2])
+        return self._own_cache.probability(rows, picks).view(patterns.shape[:2])
 
-    def _repeat_objective(self, n: int) -> Objective:
-        """Return the objective with each row repeated n times."""
-        return self.objective.rows(torch.arange(len(self.batch.ids), device=self.batch.ids.device).repeat_interleave(n))
+    def _repeat_picks(self, n: int) -> Picks:
+        """Return the picks with each row repeated n times."""
+        return self.picks.rows(torch.arange(len(self.batch.ids), device=self.batch.ids.device).repeat_interleave(n))
 
     def units(self, level: Level) -> Int[Tensor, "batch token"]:
         units = torch.full_like(self.batch.ids, -1)
-        removable = self.batch.mask & ~self.batch.special & ~self.objective.anchors(self.batch)
+        removable = self.batch.mask & ~self.batch.special & ~self.picks.anchors(self.batch)
         for row, length in enumerate(self.batch.mask.sum(-1).tolist()):
             segment = self.segments[row] if self.segments else None
             parts = torch.tensor(range(length) if segment is None else segment(level), device=units.device)
@@ -99,10 +99,10 @@ class ModelProbe:
     def log_odds(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> Float[Tensor, "batch n"]:
         return self._own_cache.log_odds(*self._without(kept, how)).view(kept.shape[:2])
 
-    def _without(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> tuple[Remainders, Objective]:
-        """Return what remains of each row under each pattern, and the objective to read from it."""
+    def _without(self, kept: Bool[Tensor, "batch n token"], how: str | None) -> tuple[Remainders, Picks]:
+        """Return what remains of each row under each pattern, and what to read from it."""
         removal = self._find_removal(how)
-        kept = kept | (self.batch.special | ~self.batch.mask | self.objective.anchors(self.batch))[:, None]
+        kept = kept | (self.batch.special | ~self.batch.mask | self.picks.anchors(self.batch))[:, None]
         rows, patterns, n = list[Row](), list[Pattern](), kept.shape[1]
         for row, of_row in enumerate(kept):
             tokens = of_row[:, self.batch.mask[row]].cpu().numpy()
@@ -110,10 +110,10 @@ class ModelProbe:
             self.cost.sequences += len({pattern.tobytes() for pattern in tokens if not pattern.all()})
             rows += [whole] * n
             patterns += list(tokens)
-        objective = self._repeat_objective(n)
+        picks = self._repeat_picks(n)
         if removal.shortens:
-            objective = objective.after_removal(kept.flatten(0, 1))
-        return Remainders(rows, patterns, removal, of_tokens=True), objective
+            picks = picks.after_removal(kept.flatten(0, 1))
+        return Remainders(rows, patterns, removal, of_tokens=True), picks
 
     def _find_removal(self, how: str | None) -> Perturbation:
         """Return a removal by name, or (None) the task's own. The mapping itself refuses what does not suit a model."""
@@ -129,7 +129,7 @@ class ModelProbe:
         """Evaluate each distinct pattern once. Tokens are removed after the embeddings if only these encode positions,
         and otherwise hidden as keys. Special tokens and the read-out token stay.
         """
-        read = self.objective.anchors(self.batch) | (self.objective.readout(self.batch) == 1)
+        read = self.picks.anchors(self.batch) | (self.picks.readout(self.batch) == 1)
         kept = patterns | self.batch.special[:, None] | read[:, None]
         kept &= self.batch.mask[:, None]
         return torch.stack([self._evaluate_in_place(row, of_row) for row, of_row in enumerate(kept)])
@@ -159,8 +159,8 @@ class ModelProbe:
         if not logits.isfinite().all():
             raise NotFinite(f"{self.subject.title} gives NaN or infinite logits for an input with tokens removed")
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        objective = self.objective.rows(torch.full((n,), row, device=kept.device))
-        return probability_of(objective.after_removal(kept) if cut else objective, wide)
+        picks = self.picks.rows(torch.full((n,), row, device=kept.device))
+        return track(picks.after_removal(kept) if cut else picks, wide)
 
     def _embeddings(self) -> Float[Tensor, "batch token dim"]:
         # Not a cached_property, which holds a lock in Python 3.11: other threads would wait for the end of this pass.
@@ -201,7 +201,7 @@ class ModelProbe:
 
     def trace(self, embeddings: Float[Tensor, "batch token dim"] | None, needs: Needs) -> Trace:
         self.cost.sequences += len(self.batch.ids)
-        return capture(self.subject, self.batch, lambda logits: self.objective, needs, embeddings)
+        return capture(self.subject, self.batch, lambda logits: self.picks, needs, embeddings)
 
     def differentiate(self, points: Iterable[Float[Tensor, "batch token dim"]]) -> Iterator[Derivative]:
         rows, tokens = self.batch.ids.shape
@@ -215,8 +215,8 @@ class ModelProbe:
 
     def _differentiate_together(self, points: Sequence[Float[Tensor, "batch token dim"]]) -> list[Derivative]:
         n, batch, sites = len(points), self.batch, needs("", "embeddings")
-        objective = self.objective.rows(torch.arange(len(batch.ids), device=batch.ids.device).repeat(n))
-        trace = capture(self.subject, batch.repeat(n), lambda logits: objective, sites, torch.cat(list(points)))
+        picks = self.picks.rows(torch.arange(len(batch.ids), device=batch.ids.device).repeat(n))
+        trace = capture(self.subject, batch.repeat(n), lambda logits: picks, sites, torch.cat(list(points)))
         return list(map(Derivative, trace.target.chunk(n), trace.grad(Site.EMBEDDINGS)[0].chunk(n)))
 
     def _remove(self, row: int, patterns: Bool[Tensor, "n token"]) -> list[Row]:

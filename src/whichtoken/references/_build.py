@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from whichtoken.core.objectives import anything
+from whichtoken.core.picks import anything
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Needs, Site, View
 from whichtoken.data.examples import BUFFER, TextExample, count_examples, read_examples, shuffle

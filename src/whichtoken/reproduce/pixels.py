@@ -16,9 +16,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from whichtoken._explain import plan
-from whichtoken.core.objectives import Anything, Link
 from whichtoken.core.perturb import Fill as FillPixels
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.picks import Link, pick_nothing
 from whichtoken.core.removal_steps import Steps, find_grid
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Method
@@ -138,9 +138,11 @@ def _logits(cache: LogitCache, rows: Iterable[Row]) -> Float[Tensor, "row label"
     for row in rows:
         pending.append(row)
         if not cache.subject.fits(len(pending) + 1, len(row)):
-            logits += cache.read(pending, Anything())
+            logits += cache.read(pending, pick_nothing(len(pending), cache.subject.device))
             pending = []
-    return torch.stack([*logits, *cache.read(pending, Anything())]).to("cpu", torch.float64)
+    return torch.stack([*logits, *cache.read(pending, pick_nothing(len(pending), cache.subject.device))]).to(
+        "cpu", torch.float64
+    )
 
 
 def _perturbed_rows(

@@ -5,7 +5,7 @@ the window with the best answer is explained. As in the papers, the start logit 
 separately, each read out at its own token, and the two maps are added (`Span.part`).
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, ClassVar
@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective, log_odds_of, probability_of
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.picks import Axis, Link, Picks, track
 from whichtoken.core.rows import Row
 from whichtoken.data.examples import TextExample, check_texts, read_examples
 from whichtoken.data.sources import as_file
@@ -23,7 +23,7 @@ from whichtoken.data.squad import Question, read_squad
 from whichtoken.errors import BadInput, BadSetting, UsageError
 from whichtoken.models import Document, LongTexts, Subject, window_row
 from whichtoken.records import Attribution
-from whichtoken.targets import Part, Predicted, Span, Target
+from whichtoken.targets import Part, Predicted, Span
 from whichtoken.tasks import texts
 from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, ScoredPiece, Task, Unit
 from whichtoken.trust import Confidence, merge_confidence
@@ -36,59 +36,12 @@ SIDES: Mapping[Part, tuple[Part, ...]] = {
     "start": ("start",),
     "end": ("end",),
 }
-ENDS: Mapping[Part, tuple[float, float]] = {"sum": (1.0, 1.0), "start": (1.0, 0.0), "end": (0.0, 1.0)}
-
-
-@dataclass(frozen=True)
-class SpanObjective(Objective):
-    """The start and end logits of an answer, or one of the two. Logits have shape batch x 2 (start, end) x token."""
-
-    ends: Int[Tensor, "batch 2"]  # first and last token
-    weights: Float[Tensor, "batch 2"]  # 1 for an end that is explained, else 0
-
-    def scalar(self, logits: Tensor) -> Float[Tensor, " batch"]:
-        return (logits.gather(2, self.ends[:, :, None])[:, :, 0] * self.weights.to(logits.dtype)).sum(-1)
-
-    def read(self, logits: Tensor) -> Float[Tensor, "batch 2"]:
-        """Return the log-probabilities of the two ends."""
-        return logits.log_softmax(-1).gather(2, self.ends[:, :, None])[:, :, 0]
-
-    def cache_key(self, row: int) -> Hashable:
-        return tuple(self.ends[row].tolist())
-
-    def probability(self, read: Tensor) -> Float[Tensor, " batch"]:
-        """Return the probability that the answer starts (or ends) there; for both ends, the product."""
-        return (read * self.weights.to(read.dtype)).sum(-1).exp()
-
-    def log_odds(self, read: Tensor) -> Float[Tensor, " batch"]:
-        return log_odds_of((read * self.weights.to(read.dtype)).sum(-1))
-
-    def readout(self, batch: Any) -> Float[Tensor, "batch token"]:
-        places = torch.nn.functional.one_hot(self.ends, batch.ids.shape[1]).to(torch.float64)
-        weights = self.weights.to(torch.float64)
-        return torch.einsum("bet,be->bt", places, weights / weights.sum(-1, keepdim=True))
-
-    def rows(self, index: Int[Tensor, " n"]) -> "SpanObjective":
-        return SpanObjective(self.ends[index], self.weights[index])
-
-    def target(self, row: int) -> Target:
-        part = next(name for name, weights in ENDS.items() if list(weights) == self.weights[row].tolist())
-        start, end = self.ends[row].tolist()
-        return Span(start, end, part)
-
-    def after_removal(self, kept: Bool[Tensor, "batch token"]) -> "SpanObjective":
-        """Shift the answer left by the number of tokens removed before it.
-
-        Only an end that is not explained can itself be removed; its weight is 0, so its position does not matter.
-        """
-        return replace(self, ends=(kept.cumsum(-1) - 1).clamp(min=0).gather(1, self.ends))
-
-    def anchors(self, batch: Any) -> Bool[Tensor, "batch token"]:
-        """Return the explained ends: without them there is no answer to score."""
-        return self.readout(batch) > 0
-
-    def span(self) -> Int[Tensor, "batch 2"]:
-        return self.ends
+ENDS: Mapping[Part, tuple[bool, bool]] = {
+    "both": (True, True),
+    "sum": (True, True),
+    "start": (True, False),
+    "end": (False, True),
+}
 
 
 @dataclass(frozen=True)
@@ -151,12 +104,10 @@ class QuestionAnswering(Task):
             for side in SIDES[answer.part]
         ]
 
-    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> SpanObjective:
+    def picks(self, pieces: Sequence[Piece], logits: Tensor) -> Picks:
         goals: list[tuple[Found, Part]] = [piece.goal for piece in pieces]
-        return SpanObjective(
-            torch.tensor([(answer.start, answer.end) for answer, _ in goals], device=logits.device),
-            torch.tensor([ENDS[side] for _, side in goals], device=logits.device, dtype=logits.dtype),
-        )
+        ends = [(answer.start, answer.end) for answer, _ in goals]
+        return pick_ends(ends, [side for _, side in goals], logits.device)
 
     def record(
         self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
@@ -196,10 +147,8 @@ class QuestionAnswering(Task):
             (cut,) = self.subject.encode([record.texts], "truncate", only=CONTEXT)
             document = replace(document, windows=(*document.windows, *cut.windows))
         window = texts.find_window(document, record, self.subject.title)
-        ends = torch.tensor([[target.start, target.end]], device=self.subject.device)
-        side: Part = "sum" if target.part == "both" else target.part
-        weights = torch.tensor([ENDS[side]], device=self.subject.device)
-        return texts.open_window(record, window, document, SpanObjective(ends, weights))
+        picks = pick_ends([(target.start, target.end)], [target.part], self.subject.device)
+        return texts.open_window(record, window, document, picks)
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
         """Return the words of the context, except the explained ends of the answer, which always stay."""
@@ -354,10 +303,16 @@ def _find_answer(
         context = torch.tensor([[document.sequences[i] == CONTEXT for i in places]], device=logits.device)
         start, end = best_span(row_logits, context)[0][0].tolist()
     part: Part = "both" if isinstance(target, str) else target.part
-    ends = torch.tensor([[start, end]], device=logits.device)
-    span = SpanObjective(ends, ends.new_tensor([ENDS["sum"]]))
-    explained = SpanObjective(ends, ends.new_tensor([ENDS["sum" if part == "both" else part]]))
-    return Found(window, start, end, float(span.scalar(row_logits)), float(probability_of(explained, row_logits)), part)
+    both, explained = (pick_ends([(start, end)], [side], logits.device) for side in ("both", part))
+    return Found(window, start, end, float(both.scalar(row_logits)), float(track(explained, row_logits)), part)
+
+
+def pick_ends(ends: Sequence[tuple[int, int]], parts: Sequence[Part], device: torch.device) -> Picks:
+    """Return the picks of a batch of answers: their first and last tokens, of which a part is explained."""
+    tokens = torch.tensor(ends, device=device)
+    places = torch.arange(2, device=device).expand(len(tokens), -1)
+    used = torch.tensor([ENDS[part] for part in parts], device=device)
+    return Picks(places, tokens, None, used, Link.JOINT, tokens, Axis.COLUMNS)
 
 
 def _sum_maps(maps: Sequence[Sequence[float]]) -> tuple[float, ...]:

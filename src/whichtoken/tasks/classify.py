@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from whichtoken.core.objectives import ClassObjective, Link, Objective
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.picks import Link, Picks, pick_labels
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import read_examples
 from whichtoken.errors import BadInput, BadSetting, UsageError
@@ -97,8 +97,8 @@ class Classification(Task):
                 sums[pieces[i].index] = sums.get(pieces[i].index, 0) + probabilities
         return {index: int(total.argmax()) for index, total in sums.items()}
 
-    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> Objective:
-        return class_objective(self.subject, [piece.goal for piece in pieces], logits)
+    def picks(self, pieces: Sequence[Piece], logits: Tensor) -> Picks:
+        return pick_classes(self.subject, [piece.goal for piece in pieces], logits)
 
     def record(
         self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
@@ -129,7 +129,7 @@ class Classification(Task):
         return texts.Removals(self.subject)
 
     def reopen(self, record: Attribution, item: Any = None) -> Opened:
-        return texts.reopen_text(self.subject, record, objective_of(self.subject, record.target))
+        return texts.reopen_text(self.subject, record, picks_of(self.subject, record.target))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
         return texts.units(record, level)
@@ -208,22 +208,22 @@ def class_gold_name(subject: Subject, label: Any) -> str | None:
     return None if cleaned is None else subject.labels[label_index(cleaned, subject.labels)]
 
 
-def class_objective(subject: Subject, goals: Sequence[Any], logits: Tensor) -> ClassObjective:
-    """Return the objective of a head with one logit per class; `Predicted` goals become the predicted class."""
+def pick_classes(subject: Subject, goals: Sequence[Any], logits: Tensor) -> Picks:
+    """Return the picks of a head with one logit per class; `Predicted` goals become the predicted class."""
     predicted = logits.argmax(-1).tolist()
     toward = [own if isinstance(goal, Predicted) else goal.label for goal, own in zip(goals, predicted, strict=True)]
     against = [goal.rather_than for goal in goals if isinstance(goal, Contrast)]
     tensors = [torch.tensor(labels, device=logits.device) if labels else None for labels in (toward, against)]
     assert tensors[0] is not None, "a batch has rows"
-    return ClassObjective(tensors[0], tensors[1], link_of(subject), subject.readout)
+    return pick_labels(tensors[0], tensors[1], link_of(subject), subject.readout)
 
 
-def objective_of(subject: Subject, target: Target) -> ClassObjective:
-    """Return the objective of a record's target."""
+def picks_of(subject: Subject, target: Target) -> Picks:
+    """Return the picks of a record's target."""
     if isinstance(target, Span):
         raise UsageError(f"this attribution explains an answer, but {subject.title} predicts classes")
     goal = class_target(target, subject)
-    return class_objective(subject, [goal], torch.zeros(1, len(subject.labels), device=subject.device))
+    return pick_classes(subject, [goal], torch.zeros(1, len(subject.labels), device=subject.device))
 
 
 def link_of(subject: Subject) -> Link:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from whichtoken.answers import PROMPT, AnswerRow, GeneratedAnswer, PromptTokens, find_sources
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.picks import Link, Picks
 from whichtoken.core.registry import method as make_method
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Method
@@ -28,9 +29,8 @@ from whichtoken.models import LongTexts, Subject
 from whichtoken.models.checks import count_embeddings
 from whichtoken.models.generating import generate_ids
 from whichtoken.records import Attribution, Reading
-from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Part, Predicted
+from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Part, Predicted, Scale
 from whichtoken.tasks import prompts, texts
-from whichtoken.tasks.answer_objective import AnswerObjective, make_answer_objective
 from whichtoken.tasks.foils import place_foil
 from whichtoken.tasks.prompts import AnswerText, PromptDocument
 from whichtoken.tasks.task import BenchInput, Opened, Piece, Reason, Scored, ScoredPiece, Task, Unit
@@ -176,12 +176,12 @@ class TextGeneration(Task):
                 index=number,
             )
 
-    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> AnswerObjective:
+    def picks(self, pieces: Sequence[Piece], logits: Tensor) -> Picks:
         goals: list[RowGoal] = [piece.goal for piece in pieces]
         against = [goal.against for goal in goals if goal.against]
         answers = [(goal.first, goal.answer.ids) for goal in goals]
         scale = goals[0].request.scale
-        return make_answer_objective(answers, [goal.places for goal in goals], against, scale, logits.device)
+        return pick_answers(answers, [goal.places for goal in goals], against, scale, logits.device)
 
     def record(
         self, document: PromptDocument, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
@@ -249,9 +249,9 @@ class TextGeneration(Task):
         places = [token - generated.first for token in target.tokens]
         against = [target.rather_than] if target.rather_than else []
         answer = (generated.first, generated.ids[generated.first :])
-        objective = make_answer_objective([answer], [places], against, target.scale, self.subject.device)
+        picks = pick_answers([answer], [places], against, target.scale, self.subject.device)
         key = sha256(repr(generated.ids).encode()).hexdigest()[:16]
-        return Opened(row, objective, key, len(row), sum(special))
+        return Opened(row, picks, key, len(row), sum(special))
 
     def _check_ids(self, generated: GeneratedAnswer, target: AnswerTokens) -> None:
         """Raise UsageError for ids that this model does not have; a record may come from a file."""
@@ -341,4 +341,32 @@ def _make_row(part: ScoredPiece, scored: Scored, logs: Sequence[float]) -> Answe
         scores=scored.scores,
         log_probability=sum(logs[place] for place in goal.places),
         confidence=scored.confidence,
+    )
+
+
+def pick_answers(
+    answers: Sequence[tuple[int, Sequence[int]]],
+    chosen: Sequence[Sequence[int]],
+    against: Sequence[Sequence[int]],
+    scale: Scale,
+    device: torch.device,
+) -> Picks:
+    """Return the picks of a batch: some tokens of an answer, which is the end of its row. Its token k is read at place
+    k of the logits (`Batch.read`), so that nothing moves when tokens before it are removed.
+
+    `answers`: the position of the first token, and all ids. `chosen`: numbers of the explained tokens, from 0.
+    `against`: for each of them another id, for all rows or none.
+    """
+    width = max(len(ids) for _, ids in answers)
+    ids = torch.tensor([[*own, *[0] * (width - len(own))] for _, own in answers], device=device)
+    # Beyond the end of a row's answer, any token of the row will do.
+    sites = [[first - 1 + min(k, len(own) - 1) for k in range(width)] for first, own in answers]
+    used, others = torch.zeros_like(ids, dtype=torch.bool), ids.clone()
+    for row, numbers in enumerate(chosen):
+        used[row, list(numbers)] = True
+        if against:
+            others[row, list(numbers)] = torch.tensor(against[row], device=device)
+    places = torch.arange(width, device=device).expand(len(ids), -1)
+    return Picks(
+        places, ids, others if against else None, used, Link.LOG, torch.tensor(sites, device=device), scale=scale
     )

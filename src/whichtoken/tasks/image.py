@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from whichtoken.core.objectives import ClassObjective
 from whichtoken.core.perturb import Fill, Perturbation
+from whichtoken.core.picks import Picks
 from whichtoken.core.rows import Image
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import LABELS, ImageExample, read_images
@@ -25,11 +25,11 @@ from whichtoken.tasks.classify import (
     class_gold,
     class_gold_name,
     class_label_probabilities,
-    class_objective,
     class_target,
     describe_outputs,
-    objective_of,
     output_fields,
+    pick_classes,
+    picks_of,
     reading_of,
 )
 from whichtoken.tasks.task import (
@@ -111,8 +111,8 @@ class ImageClassification(Task):
         numbered = enumerate(documents, first)
         return [Piece(index, self.subject.image_row(image.pixels), target) for index, image in numbered]
 
-    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> ClassObjective:
-        return class_objective(self.subject, [piece.goal for piece in pieces], logits)
+    def picks(self, pieces: Sequence[Piece], logits: Tensor) -> Picks:
+        return pick_classes(self.subject, [piece.goal for piece in pieces], logits)
 
     def record(
         self, document: Prepared, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
@@ -156,7 +156,7 @@ class ImageClassification(Task):
         pixels = prepared[0].pixels if prepared else decode_png(self.subject, record.picture.png)
         row = self.subject.image_row(pixels)
         key = hashlib.sha256(record.picture.png.encode()).hexdigest()[:16]
-        return Opened(row, objective_of(self.subject, record.target), key, pixels[0].numel(), sum(row.special))
+        return Opened(row, picks_of(self.subject, record.target), key, pixels[0].numel(), sum(row.special))
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
         """Return single pixels, or the pixels of each patch. Rounding restores the ties that upscaling blurs."""

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
-from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.picks import Picks
 from whichtoken.core.registry import method
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Ask, Level, Method, Site
@@ -122,7 +122,7 @@ class Opened:
     """An input as it was explained, ready to be evaluated with parts removed."""
 
     row: Row
-    objective: Objective
+    picks: Picks
     key: str  # identifies the input
     n_elements: int  # length of a pattern of kept elements
     n_fixed: int  # tokens that are never removed
@@ -159,7 +159,7 @@ class Task(Protocol):
         """Split documents into pieces that are explained separately. May run the model to find out what it predicts."""
         ...
 
-    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> Objective:
+    def picks(self, pieces: Sequence[Piece], logits: Tensor) -> Picks:
         """Return what to explain about these pieces, given the model's logits for them."""
         ...
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
-from whichtoken.core.objectives import Objective
 from whichtoken.core.perturb import Delete, Perturbation, Replace
+from whichtoken.core.picks import Picks
 from whichtoken.core.trace import Level
 from whichtoken.errors import BadSetting, UnsupportedModel, UsageError
 from whichtoken.models import Document, LongTexts, Subject, window_row
@@ -128,17 +128,17 @@ def find_window(document: Document, record: Attribution, title: str) -> tuple[in
     )
 
 
-def reopen_text(subject: Subject, record: Attribution, objective: Objective) -> Opened:
+def reopen_text(subject: Subject, record: Attribution, picks: Picks) -> Opened:
     """Reopen a record's text; UsageError unless this model reads it whole or truncates it at the same token."""
     (document,) = subject.encode([record.texts])
-    return open_window(record, find_window(document, record, subject.title), document, objective)
+    return open_window(record, find_window(document, record, subject.title), document, picks)
 
 
-def open_window(record: Attribution, window: tuple[int, ...], document: Document, objective: Objective) -> Opened:
+def open_window(record: Attribution, window: tuple[int, ...], document: Document, picks: Picks) -> Opened:
     row = window_row(document, window)
     key = hashlib.sha256("\0".join(record.texts).encode()).hexdigest()[:16]
     n_fixed = sum(sequence is None for sequence in record.sequences)
-    return Opened(row, objective, key, len(row), n_fixed)
+    return Opened(row, picks, key, len(row), n_fixed)
 
 
 def units(record: Attribution, level: str) -> list[Unit]:

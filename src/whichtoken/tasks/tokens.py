@@ -17,8 +17,8 @@ from typing import Any, ClassVar, SupportsIndex
 import torch
 from torch import Tensor
 
-from whichtoken.core.objectives import probability_of
 from whichtoken.core.perturb import Perturbation
+from whichtoken.core.picks import Axis, Link, Picks, track
 from whichtoken.core.trace import Ask, Method
 from whichtoken.data.examples import ImageExample, TextExample, check_texts
 from whichtoken.data.prompts import Prompt
@@ -30,7 +30,6 @@ from whichtoken.targets import Class, Contrast, Part, Predicted, Span, TokenLabe
 from whichtoken.tasks import entities, texts
 from whichtoken.tasks.entities import OUTSIDE, FoundWords, LabelledWord, best_window, find_windows
 from whichtoken.tasks.task import BenchInput, Gold, Opened, Piece, Reason, ScoredPiece, Task, Unit
-from whichtoken.tasks.token_objective import TokenObjective, make_objective
 
 NO_REFERENCE = "references are texts that hardly activate a class at the pooled position, and this model labels tokens"
 
@@ -202,7 +201,7 @@ class TokenClassification(Task):
             predicted.append([labels[number, k][window.index(first)] for first, k, window in own])
         return predicted
 
-    def objective(self, pieces: Sequence[Piece], logits: Tensor) -> TokenObjective:
+    def picks(self, pieces: Sequence[Piece], logits: Tensor) -> Picks:
         goals: list[Goal] = [piece.goal for piece in pieces]
         tokens = [goal.tokens for goal in goals]
         highest = logits.argmax(-1)
@@ -211,7 +210,7 @@ class TokenClassification(Task):
             for row, goal in enumerate(goals)
         ]
         against = [goal.found.against for goal in goals if goal.found.against is not None]
-        return make_objective(tokens, labels, against, logits.device)
+        return pick_words(tokens, labels, against, logits.device)
 
     def record(
         self, document: Document, parts: Sequence[ScoredPiece], key: str, origin: Mapping[str, Any]
@@ -219,7 +218,7 @@ class TokenClassification(Task):
         (part,) = parts
         goal: Goal = part.piece.goal
         window, scored, target = document.windows[goal.window], part.scored[key], part.target
-        assert isinstance(target, TokenLabels), "the target of a TokenObjective"
+        assert isinstance(target, TokenLabels), "the target of labelled tokens"
         several = {"window": goal.window, "windows": len(document.windows)} if len(document.windows) > 1 else {}
         return Attribution(
             scores=scored.scores,
@@ -251,9 +250,9 @@ class TokenClassification(Task):
             return None
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))[None]
         own = wide[0].argmax(-1)[list(goal.tokens)].tolist()
-        objective = make_objective([goal.tokens], [own], [], logits.device)
+        picks = pick_words([goal.tokens], [own], [], logits.device)
         shown = entities.show_labels(own, self.subject.labels)
-        return Prediction(f"{goal.found.text}: {shown}", float(probability_of(objective, wide)))
+        return Prediction(f"{goal.found.text}: {shown}", float(track(picks, wide)))
 
     def removals(self) -> Mapping[str, Perturbation]:
         return texts.Removals(self.subject)
@@ -273,8 +272,8 @@ class TokenClassification(Task):
             [label_index(label, self.subject.labels) for label in names]
             for names in (target.labels, target.rather_than)
         )
-        objective = make_objective([target.tokens], [labels], [against] if against else [], self.subject.device)
-        return texts.open_window(record, window, document, objective)
+        picks = pick_words([target.tokens], [labels], [against] if against else [], self.subject.device)
+        return texts.open_window(record, window, document, picks)
 
     def units(self, record: Attribution, level: str) -> list[Unit]:
         """Return the words of the text, or its tokens, except those that the labels are read from, which stay."""
@@ -377,3 +376,21 @@ def _join_words(item: Any, number: int) -> tuple[str, ...]:
             "is a pair of texts; a token classifier reads one: give a text, or a list of words", index=number
         )
     return checked
+
+
+def pick_words(
+    tokens: Sequence[Sequence[int]],
+    labels: Sequence[Sequence[int]],
+    against: Sequence[Sequence[int]],
+    device: torch.device,
+) -> Picks:
+    """Return the picks of a batch: the labels of some words of each row, each read at one token. `against`: other
+    labels, for all rows or none.
+    """
+    longest = max(map(len, tokens))
+
+    def pad(rows: Sequence[Sequence[int]]) -> Tensor:
+        return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
+
+    places, used = pad(tokens), pad([[1] * len(row) for row in tokens]).bool()
+    return Picks(places, pad(labels), pad(against) if against else None, used, Link.JOINT, places, Axis.PLACES)
