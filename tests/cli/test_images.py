@@ -48,6 +48,18 @@ def test_the_default_method_is_shown(capsys: pytest.CaptureFixture[str], model: 
     assert "LABEL_" in out
 
 
+def test_special_tokens_are_refused_as_an_image_has_none(
+    capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str]
+) -> None:
+    asked = ["explain", "--image", files[0], "--model", model, "--special-tokens", "text"]
+    code, out, err = run(capsys, *asked)
+    assert (code, out) == (2, "")
+    assert err == (
+        "whichtoken: special_tokens='text' is not allowed; it must be 'control': "
+        "a model that reads images reads no text\n"
+    )
+
+
 def test_results_are_written_and_shown_again(
     capsys: pytest.CaptureFixture[str], model: str, files: Sequence[str], tmp_path: Path
 ) -> None:

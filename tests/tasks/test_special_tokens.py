@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.test_records import ATTRIBUTION
-from tests.tiny import CHAT, language_subject, question_subject, token_subject
+from tests.tiny import CHAT, image_model_of, language_subject, question_subject, token_subject
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -202,6 +202,12 @@ def test_other_readings_are_refused(wrong: Any, subject_of: SubjectOf) -> None:
         replace(subject_of("bert"), special_tokens=wrong)
     with pytest.raises(BadSetting, match="special_tokens="):
         wt.load(special_tokens=wrong)
+
+
+def test_a_model_of_images_has_no_text_to_read() -> None:
+    refused = "special_tokens='text' is not allowed; it must be 'control': a model that reads images reads no text"
+    with pytest.raises(BadSetting, match=refused):
+        wt.Subject(image_model_of("vit"), None, special_tokens="text")
 
 
 def test_a_tokenizer_that_has_no_other_reading_is_refused() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tiny import model_of, with_references, wordpiece
+from tests.tiny import image_model_of, model_of, with_references, wordpiece
+from transformers import ViTImageProcessorPil
 
 import whichtoken as wt
 from whichtoken.cli.run import main
@@ -124,6 +125,21 @@ def test_the_bundled_model_can_be_named_among_others(folder: Path, started: list
     ((service, _),) = started
     assert list(service.models) == ["whichtoken-default", "first"]
     service.stop()
+
+
+def test_special_tokens_are_read_as_text_by_the_models_of_texts(
+    folder: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    image_model_of("vit").save_pretrained(folder / "images")
+    ViTImageProcessorPil(size={"height": 12, "width": 12}).save_pretrained(folder / "images")
+    asked = ["--special-tokens", "text", "--port", "8096"]
+    assert run(str(folder / "images"), str(folder / "first"), *asked) == 0
+    ((service, _),) = started
+    read = {name: model.subject.special_tokens for name, model in service.models.items()}
+    assert read == {"images": "control", "first": "text"}
+    service.stop()
+    assert run(str(folder / "images"), *asked) == 2
+    assert "special_tokens='text' is not allowed" in capsys.readouterr().err
 
 
 def test_without_its_packages_it_says_how_to_install_them(

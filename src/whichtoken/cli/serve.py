@@ -1,14 +1,19 @@
 """The command `serve`: open the web page."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whichtoken.cli.options import BatchSize, Device, Dtype, SpecialTokens, Trust
 from whichtoken.cli.subject import Opening, open_subject, say
 from whichtoken.errors import UsageError
+
+if TYPE_CHECKING:
+    from whichtoken.models import Subject
 
 
 def serve(
@@ -74,7 +79,7 @@ def serve(
     access = Access(host, port, choose_token(token), tuple(allow_host or ()))
     with open_port(access) as port_of_ours:  # before any long work
         opening = Opening(trust, device, dtype, None, batch_size, special_tokens=special_tokens)
-        subjects = [open_subject(_model_name(name), opening=opening) for name in models or (None,)]
+        subjects = _open_models(models or (None,), opening)
         from whichtoken.web.benchmarks import StoredBenchmark
         from whichtoken.web.served import attach_libraries
         from whichtoken.web.service import make_service
@@ -85,6 +90,19 @@ def serve(
         given = attach_libraries(subjects, references or [], heads or [])
         service = make_service(given, limits, stored, page)
         listen(service, access, port_of_ours, lambda: say(f"open {access.address} (Ctrl-C ends it)"))
+
+
+def _open_models(models: Sequence[str | None], opening: Opening) -> "list[Subject]":
+    """Open all models. How special tokens are read concerns those of texts, of which there must then be one."""
+    from whichtoken.models.special_tokens import check_special_tokens
+
+    chosen: Any = opening.special_tokens
+    check_special_tokens(chosen)  # before any long work
+    plain = replace(opening, special_tokens="control")
+    subjects = [open_subject(_model_name(name), opening=plain) for name in models]
+    of_texts = [subject for subject in subjects if subject.architecture.reads == "tokens"]
+    concerned = of_texts or subjects  # models of images refuse another reading
+    return [replace(subject, special_tokens=chosen) if subject in concerned else subject for subject in subjects]
 
 
 def _model_name(name: str | None) -> str | None:

@@ -41,9 +41,11 @@ class TextReader:
         return "".join(parts)
 
 
-def check_special_tokens(chosen: Any) -> None:
+def check_special_tokens(chosen: Any, *, reads_text: bool = True) -> None:
     if chosen not in get_args(SpecialTokens):
         raise BadSetting("special_tokens", chosen, "'control', as the model's own pipeline reads them, or 'text'")
+    if chosen != "control" and not reads_text:
+        raise BadSetting("special_tokens", chosen, "'control': a model that reads images reads no text")
 
 
 def make_reader(tokenizer: Any, texts: Iterable[str], special_tokens: SpecialTokens) -> TextReader:

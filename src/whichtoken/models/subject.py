@@ -97,7 +97,7 @@ class Subject:
         check_batch_size(self.batch_size)
         check_values(self.model)
         check_reading(self.reading, self.head.pools and self.model.config.num_labels == 1, self.title)
-        check_special_tokens(self.special_tokens)
+        check_special_tokens(self.special_tokens, reads_text=self.architecture.reads == "tokens")
         if self.architecture.reads == "tokens":
             check_tokenizer(self.model, self.tokenizer, self.architecture.positions_after_padding)
             if self.max_tokens is not None and self.max_tokens not in range(1, self._model_limit + 1):
