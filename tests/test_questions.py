@@ -211,7 +211,7 @@ def test_contrast_cat_contrasts_with_questions_whose_answer_is_elsewhere() -> No
     assert len(order) == 3
     packed = library.packed[0]
     assert packed is not None
-    for start, end in ((6, 8), (9, 9), (12, 14)):
+    for start, end in ((6, 8), (9, 9), (12, 14), (6, 14)):  # one reference ends between 6 and 14
         span = torch.tensor([[start, end]])
         p = library.answer_probabilities(0, span)[0]
         assert packed.answers is not None

@@ -752,6 +752,21 @@ def test_results_reach_the_file_one_by_one(form: str, tmp_path: Path) -> None:
     assert 0 < sizes[200] < sizes[399]
 
 
+def test_json_lines_reach_a_pipe_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads along need not wait until a buffer is full."""
+    pipe, lines = io.BytesIO(), []
+
+    def results() -> Iterator[dict[str, Attribution]]:
+        for _ in range(3):
+            lines.append(pipe.getvalue().count(b"\n"))
+            yield {"attcat": FINE}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("Any", pipe))))
+        write_results(results(), Sink("jsonl", None, Look(), 3))
+    assert lines == [0, 1, 2]
+
+
 @pytest.mark.slow  # a process that imports torch
 def test_sigterm_keeps_the_finished_rows_of_a_file_job(model: str, tmp_path: Path) -> None:
     rows = 50_000  # many more than there is time for

@@ -305,10 +305,12 @@ def test_repeated_words_have_random_scores_of_their_own() -> None:
 def test_random_scores_are_uniform_seeded_and_differ_between_texts() -> None:
     one, two = found("bert", "random"), found("bert", "random", seed=1)
     assert (one[1:-1] != two[1:-1]).all()
+    assert (found("bert", "random") == one).all()
     assert one[0] == one[-1] == 0
     assert ((one >= 0) & (one < 1)).all()
     subject = wt.Subject(model_of("bert"), KINDS["bert"].tokenizer())
     texts = [f"{a} {b}" for a in WORDS for b in WORDS]
     scores = [s for r in wt.explain(subject, texts, ["random"]) for s in r["random"].scores if s]
+    assert len(set(scores)) == len(scores)
     assert np.mean(scores) == pytest.approx(0.5, abs=0.05)
     assert np.std(scores) == pytest.approx(12**-0.5, abs=0.05)

@@ -65,7 +65,11 @@ def test_positions_are_kept(subject_of: Callable[..., wt.Subject]) -> None:
     probe = probe_of(subject_of("bert"), TEXTS[:1])
     pattern = torch.ones(1, 1, probe.batch.ids.shape[1], dtype=torch.bool)
     pattern[..., 1] = False
-    assert float(probe.keep_in_place(pattern)) != pytest.approx(float(probe.keep(pattern)), rel=1e-3)
+    places = pattern[0].nonzero()[:, 1][None]
+    logits = probe.subject.model(probe.batch.ids[:, places[0]], position_ids=places).logits
+    found = float(probe.keep_in_place(pattern))
+    assert found == pytest.approx(float(logits.softmax(-1)[0, 0]), rel=1e-9)
+    assert found != pytest.approx(float(probe.keep(pattern)), rel=1e-3)
 
 
 def test_each_pattern_is_asked_once(subject_of: Callable[..., wt.Subject], monkeypatch: pytest.MonkeyPatch) -> None:

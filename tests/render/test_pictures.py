@@ -185,6 +185,7 @@ def test_a_terminal_shows_markup_and_escapes_as_they_are() -> None:
     for nasty in NASTY:
         assert visible(nasty) in shown.replace("\n", "")
     assert "[red]label ␛[31m" in shown
+    assert shown.count("<i>[blink]") == 2  # the method, of the words and of the layers
     coloured = printed(HARMFUL, force_terminal=True, color_system="truecolor")
     assert "\x1b[31m" not in coloured
     assert "\x1b[1mrich" not in coloured

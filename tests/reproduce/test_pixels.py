@@ -178,6 +178,11 @@ def test_each_distinct_image_is_evaluated_once_without_gradients(monkeypatch: py
     # Of an image: the whole, black, and for two methods and orders the 19 levels between, where the tenths are.
     assert len(seen) == 4 * (1 + 2 * 2 * 19) + 1
     seen.clear()
+    with monkeypatch.context() as patch:  # also if not all fit in memory at once
+        patch.setattr(wt.Subject, "fits", lambda self, rows, longest: rows <= 7)
+        degrade_images(subject(), images(4), maps_of(4), PLANS)
+    assert len(seen) == len(set(seen)) == 4 * (1 + 2 * 2 * 19) + 1
+    seen.clear()
     flat: dict[str, Any] = {"constant": np.zeros((1, 12, 12)), "another": np.ones((1, 12, 12))}
     degrade_images(subject(), images(1), flat, PLANS[:2])
     assert len(seen) == 21  # maps that rank alike ask the same

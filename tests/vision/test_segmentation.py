@@ -109,11 +109,16 @@ def test_a_map_that_says_nothing_finds_nothing(heat: Any) -> None:
 def test_what_is_wrong_is_said() -> None:
     with pytest.raises(BadInput, match=r"shape \(3, 3\) and a truth mask of shape \(2, 3\)"):
         overlap(HEAT, TRUTH[:2])
+    with pytest.raises(BadInput, match=r"shape \(3,\) and .* give the same rows x columns"):
+        overlap(HEAT[0], TRUTH[0])
     with pytest.raises(BadInput, match=r"a truth mask contains \[7, 255\]; allowed"):
         overlap(HEAT, np.where(TRUTH == 1, 255, 7))
+    with pytest.raises(BadInput, match=r"a truth mask contains \[255\]; allowed"):
+        overlap(HEAT, np.where(TRUTH == 1, 255, 0))  # the other pixels are as allowed
     with pytest.raises(BadInput, match="no labelled pixel"):
         overlap(HEAT, np.full((3, 3), -1))
-    with pytest.raises(UsageError, match="at least one"):
-        _ = Segmentation().mean_iou
+    for ratio in ("pixel_accuracy", "mean_iou", "mean_average_precision"):
+        with pytest.raises(UsageError, match="at least one"):
+            getattr(Segmentation(), ratio)
     with pytest.raises(UsageError, match="one of each"):
         average_precision(np.array([True]), np.array([0.1, 0.2]))
