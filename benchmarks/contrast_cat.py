@@ -25,9 +25,9 @@ import whichtoken as wt
 from whichtoken.core.ops import attended_gradient, layer_dot, minmax_maps
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Site, Trace
+from whichtoken.methods.contrast_cat.contrast import Selection, overlaps
+from whichtoken.methods.contrast_cat.refinement import Maps, Refinement, combine
 from whichtoken.models import ModelProbe, capture, window_row
-from whichtoken.references.contrast import Selection, overlaps
-from whichtoken.references.refinement import Maps, Refinement, combine
 from whichtoken.targets import Predicted
 from whichtoken.tasks.classify import pick_classes
 

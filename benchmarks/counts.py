@@ -15,8 +15,8 @@ from whichtoken.bench._run import prepare
 from whichtoken.bench.measure import Item, measure
 from whichtoken.core.ops import attended_gradient
 from whichtoken.core.trace import Needs, Site
+from whichtoken.methods.contrast_cat.contrast import Selection, overlaps
 from whichtoken.models import capture, window_row
-from whichtoken.references.contrast import Selection, overlaps
 from whichtoken.targets import Predicted
 from whichtoken.tasks.classify import pick_classes
 

@@ -12,8 +12,8 @@ from tests.probes import SilentProbe
 from torch import Tensor
 
 from whichtoken.core.trace import Trace
-from whichtoken.references.racing import ROUNDS, fill_outputs, learn_outputs, propose_sets, start_race
-from whichtoken.references.refinement import Maps, Refinement, combine
+from whichtoken.methods.contrast_cat.racing import ROUNDS, fill_outputs, learn_outputs, propose_sets, start_race
+from whichtoken.methods.contrast_cat.refinement import Maps, Refinement, combine
 
 HOW = Refinement(steps="each", steps_of="content", threshold="mean+std", keep_last_token=False, fallback="all")
 

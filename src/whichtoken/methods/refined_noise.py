@@ -17,7 +17,7 @@ from whichtoken.core.ops import attended_gradient, layer_dot, seed_rows
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.methods.contrast_cat import ContrastCAT
-from whichtoken.references.refinement import (
+from whichtoken.methods.contrast_cat.refinement import (
     BUDGET_ALLOWED,
     STEPS_ALLOWED,
     THRESHOLD_ALLOWED,

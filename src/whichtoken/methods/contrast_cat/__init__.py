@@ -23,9 +23,8 @@ from whichtoken.core.ops import attended_gradient, layer_dot
 from whichtoken.core.registry import register
 from whichtoken.core.trace import Method, Needs, Probe, Scores, Site, Trace, needs
 from whichtoken.errors import BadSetting
-from whichtoken.references.contrast import Align, Selection, no_overlaps, overlaps
-from whichtoken.references.library import ReferenceLibrary
-from whichtoken.references.refinement import (
+from whichtoken.methods.contrast_cat.contrast import Align, Selection, no_overlaps, overlaps
+from whichtoken.methods.contrast_cat.refinement import (
     BUDGET_ALLOWED,
     STEPS_ALLOWED,
     THRESHOLD_ALLOWED,
@@ -34,6 +33,7 @@ from whichtoken.references.refinement import (
     Steps,
     combine,
 )
+from whichtoken.references.library import ReferenceLibrary
 
 
 @register(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from whichtoken.core.ops import minmax_maps
 from whichtoken.core.trace import Probe, Trace
-from whichtoken.references.racing import ROUNDS, fill_outputs, learn_outputs, propose_sets, start_race
+from whichtoken.methods.contrast_cat.racing import ROUNDS, fill_outputs, learn_outputs, propose_sets, start_race
 
 Steps = int | Literal["each"] | tuple[float, ...]
 STEPS_ALLOWED = {"least": 1, "shares": True}  # metadata of the methods' settings
