@@ -119,9 +119,11 @@ def test_rows_sum_to_the_map_of_the_answer_and_future_tokens_have_none(kind: str
                 assert any(row.scores[: row.tokens[0]])
 
 
+@pytest.mark.parametrize("target", ["logit", "logprob"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_map_is_the_gradient_times_the_embeddings_of_the_stock_model(kind: str) -> None:
-    record, own = explain(kind, rows="token", methods="gradient-x-input")["gradient-x-input"], subject(kind)
+def test_a_map_is_the_gradient_times_the_embeddings_of_the_stock_model(kind: str, target: str) -> None:
+    asked = explain(kind, rows="token", methods="gradient-x-input", target=target)
+    record, own = asked["gradient-x-input"], subject(kind)
     ids = torch.tensor([record.generated.ids])
     embedded: list[torch.Tensor] = []
 
@@ -131,6 +133,7 @@ def test_a_map_is_the_gradient_times_the_embeddings_of_the_stock_model(kind: str
 
     with own.embeddings.register_forward_hook(make_leaf):
         logits = own.model(input_ids=ids).logits[0]
+    logits = logits.log_softmax(-1) if target == "logprob" else logits
     for row in record.generated.rows:
         (token,) = row.tokens
         (gradient,) = torch.autograd.grad(logits[token - 1, ids[0, token]], embedded[0], retain_graph=True)
