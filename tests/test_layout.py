@@ -226,7 +226,7 @@ def test_heavy_packages_enter_by_one_door() -> None:
 def test_files_are_short_and_say_what_they_are_for() -> None:
     for path in FILES:
         text = path.read_text()
-        assert len(text.splitlines()) <= 400, path
+        assert len(text.splitlines()) <= 500, path
         assert ast.get_docstring(ast.parse(text)), path
 
 

@@ -20,7 +20,7 @@ from whichtoken.core.perturb import Fill, Pattern
 from whichtoken.core.rows import Row
 from whichtoken.core.trace import Trace
 from whichtoken.models import LogitCache
-from whichtoken.models.freed_memory import find_malloc_trim, return_freed_memory
+from whichtoken.models.memory import find_malloc_trim, return_freed_memory
 from whichtoken.models.twin import make_twin
 
 SubjectOf = Callable[..., wt.Subject]

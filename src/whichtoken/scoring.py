@@ -29,8 +29,7 @@ from whichtoken.models import (
     map_on_cores,
     share_among_cores,
 )
-from whichtoken.models.free_memory import available_bytes
-from whichtoken.models.memory import estimate_bytes
+from whichtoken.models.memory import available_bytes, estimate_bytes
 from whichtoken.references._build import library_of_texts
 from whichtoken.tasks import Piece, Scored, ScoredPiece, Task, task_for
 from whichtoken.tasks.sources import OnBadInput

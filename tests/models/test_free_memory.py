@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from whichtoken.models.free_memory import available_bytes, read_free_bytes
+from whichtoken.models.memory import available_bytes, read_free_bytes
 
 MACHINE = {"proc/meminfo": "MemTotal:       9000 kB\nMemFree:   10 kB\nMemAvailable:   8000 kB\n"}
 FREE = 8000 * 1024
@@ -82,5 +82,5 @@ def test_unreadable_files_are_ignored(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whichtoken.models.free_memory.read_free_bytes", lambda root: 7 if root == Path("/") else None)
+    monkeypatch.setattr("whichtoken.models.memory.read_free_bytes", lambda root: 7 if root == Path("/") else None)
     assert available_bytes(torch.device("cpu")) == 7

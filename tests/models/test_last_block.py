@@ -14,7 +14,7 @@ import whichtoken as wt
 from whichtoken.core.trace import Site, needs
 from whichtoken.lrp import C21
 from whichtoken.models import capture
-from whichtoken.models.last_block import can_narrow
+from whichtoken.models.shortcuts import can_narrow
 
 SubjectOf = Callable[..., wt.Subject]
 

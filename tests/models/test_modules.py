@@ -4,7 +4,7 @@ import pytest
 from tests.tiny import model_of
 from torch import nn
 
-from whichtoken.models.modules import list_modules, list_named_modules
+from whichtoken.models.twin import list_modules, list_named_modules
 
 
 def nested() -> nn.Module:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import whichtoken as wt
 from whichtoken.core.trace import Method
-from whichtoken.models.out_of_memory import halve_if_needed, is_out_of_memory
+from whichtoken.models.memory import halve_if_needed, is_out_of_memory
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [" ".join(WORDS[number : 6 + number]) for number in range(7)]

@@ -13,7 +13,7 @@ from transformers import BertForSequenceClassification
 import whichtoken as wt
 from whichtoken.models import Batch, Subject, window_row
 from whichtoken.models.encoding import even_batches, share_among_cores
-from whichtoken.models.unpadded import _lay_out, skip_padding
+from whichtoken.models.shortcuts import _lay_out, skip_padding
 
 SubjectOf = Callable[..., wt.Subject]
 TEXTS = [" ".join(WORDS[number : 2 + 3 * number]) for number in range(4)]
@@ -75,7 +75,7 @@ def test_gradients_are_those_of_a_pass_with_padding(
         skipped.append(torch.is_grad_enabled())
         return skip_padding(of, mask)
 
-    monkeypatch.setattr("whichtoken.models.unpadded.skip_padding", watch)
+    monkeypatch.setattr("whichtoken.models.shortcuts.skip_padding", watch)
     methods = [wt.method("gradient-x-input"), wt.method("integrated-gradients", steps=4)]
     found = wt.explain(subject, texts, methods)
     assert skipped

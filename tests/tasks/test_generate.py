@@ -15,7 +15,7 @@ from tokenizers import decoders
 import whichtoken as wt
 from whichtoken.data.prompts import Message
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
-from whichtoken.models.chat import render_chat
+from whichtoken.models.generation import render_chat
 
 PROMPT = "The film was slow, but the music was touching. It is a rare plot."
 CHAT = [

@@ -29,7 +29,7 @@ from whichtoken.heads.sentence import Sentence
 from whichtoken.heads.store import read, save
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import Document, batches, window_row
-from whichtoken.models.freed_memory import return_freed_memory
+from whichtoken.models.memory import return_freed_memory
 from whichtoken.models.opening import AnySubject, as_subject
 from whichtoken.models.subject import Subject
 from whichtoken.settings import make_settings

@@ -19,7 +19,7 @@ from whichtoken.jobs.files import BlockRow, block_files, parse_block, read_block
 from whichtoken.jobs.shards import FailedRow, ShardStamp, describe_result, make_table, shard_files, write_shard
 from whichtoken.jobs.work import DoPart, Engine, Range, Receipt
 from whichtoken.models import LongTexts, Subject, load
-from whichtoken.models.out_of_memory import is_out_of_memory
+from whichtoken.models.memory import is_out_of_memory
 from whichtoken.models.special_tokens import SpecialTokens
 from whichtoken.records import Attribution, Reading
 

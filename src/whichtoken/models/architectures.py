@@ -1,12 +1,13 @@
 """Tables of the supported architectures and heads. To add one, add a row here and a tiny model to `tests/tiny.py`."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
 import torch
+import transformers
 from torch import Tensor
 
 from whichtoken.errors import UnsupportedModel
@@ -276,3 +277,44 @@ def architecture_named(model_type: str, name: str) -> Architecture:
             "To support another, add a row to ARCHITECTURES in whichtoken/models/architectures.py"
         )
     return ARCHITECTURES[model_type]
+
+
+# Models of other kinds, named as what they are instead of being read as classifiers.
+
+EMBEDDING = "an embedding model ({}) without a classification head"
+# What a model is, by the end of its class name. A kind that becomes supported gets a row in HEADS and loses this one.
+OTHER_KINDS: Mapping[str, str] = {
+    "EncoderModel": EMBEDDING,
+    "ForMaskedLM": "a masked language model ({})",
+    "ForMaskedImageModeling": "a model of masked images ({})",
+    "ForPreTraining": "a model with the heads of its pre-training ({})",
+    "ForMultipleChoice": "a multiple-choice model ({})",
+    "ForNextSentencePrediction": "a model of the next sentence ({})",
+    "ForConditionalGeneration": "a model that generates text ({})",
+    "ForObjectDetection": "an object detector ({})",
+    "ForSemanticSegmentation": "a model that segments images ({})",
+    "ForAudioClassification": "an audio classifier ({})",
+}
+
+
+def check_kind(title: str, names: Sequence[str], config: Any) -> None:
+    """Raise UnsupportedModel if a model is of another kind. `names`: of its class, then of those it inherits from."""
+    if not names or any(part in name for name in names for part in HEADS):
+        return
+    kind = _describe(names[0], config)
+    if kind is not None:
+        raise UnsupportedModel(
+            f"{title} is {kind}; supported are classes with {', '.join(HEADS)} in their names: fine-tune it as one of "
+            "these, or give another model"
+        )
+
+
+def _describe(name: str, config: Any) -> str | None:
+    generates = name.endswith(("ForConditionalGeneration", "Model")) and not name.endswith("EncoderModel")
+    if generates and getattr(config, "is_encoder_decoder", False):
+        return f"an encoder-decoder ({name})"
+    for ending, kind in OTHER_KINDS.items():
+        if name.endswith(ending):
+            return kind.format(name)
+    is_body = name.endswith("Model") and not name.endswith("PreTrainedModel") and hasattr(transformers, name)
+    return EMBEDDING.format(name) if is_body else None

@@ -28,7 +28,7 @@ from whichtoken.lrp import (
     weighs_in_one_step,
 )
 from whichtoken.models.architectures import Architecture
-from whichtoken.models.modules import list_modules
+from whichtoken.models.twin import list_modules
 
 NAME = "whichtoken"
 WIDE = (torch.float32, torch.float64)  # in which the softmax needs no other precision

@@ -9,7 +9,7 @@ from torch import nn
 from whichtoken.errors import BadInput, BadSetting, UnsupportedModel, UsageError, show
 from whichtoken.models.architectures import Head
 from whichtoken.models.encoding import Document
-from whichtoken.models.modules import list_modules, list_named_modules
+from whichtoken.models.twin import list_modules, list_named_modules
 from whichtoken.records import Reading
 
 # The attribute in which a wrapper keeps the model, by the name of the wrapper's class.

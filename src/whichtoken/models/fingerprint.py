@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from whichtoken.identity import NO_PROCESSOR
-from whichtoken.models.modules import list_named_modules
 from whichtoken.models.quantised import named_tensors
+from whichtoken.models.twin import list_named_modules
 
 WIDE = (torch.float32, torch.float64)
 SAMPLED = 16  # values of each tensor that show whether it has changed

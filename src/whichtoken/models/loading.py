@@ -23,7 +23,7 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.models.adapters import CONFIG as ADAPTER
 from whichtoken.models.adapters import Adapter, import_peft, read_adapter
-from whichtoken.models.architectures import Architecture, architecture_named, find_head
+from whichtoken.models.architectures import Architecture, architecture_named, check_kind, find_head
 from whichtoken.models.checks import check_batch_size
 from whichtoken.models.configuration import (
     Shape,
@@ -36,7 +36,6 @@ from whichtoken.models.configuration import (
 )
 from whichtoken.models.hub import CONFIG, ModelFiles, find_source
 from whichtoken.models.images import check_pillow
-from whichtoken.models.kinds import check_kind
 from whichtoken.models.placement import parse_device, parse_dtype
 from whichtoken.models.special_tokens import SpecialTokens, check_special_tokens
 from whichtoken.models.subject import Subject

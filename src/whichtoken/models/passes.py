@@ -18,8 +18,14 @@ from whichtoken.models.attention import Tap, tap_attention, use_attention
 from whichtoken.models.block_hooks import SITES as INTERIOR
 from whichtoken.models.block_hooks import Interior
 from whichtoken.models.encoding import Batch
-from whichtoken.models.memory import BETWEEN_BLOCKS, LARGE, compute_again, estimate_graph, forget_inside
-from whichtoken.models.out_of_memory import is_out_of_memory
+from whichtoken.models.memory import (
+    BETWEEN_BLOCKS,
+    LARGE,
+    compute_again,
+    estimate_graph,
+    forget_inside,
+    is_out_of_memory,
+)
 from whichtoken.models.quantised import check_derivatives, watch_gradients
 from whichtoken.models.shortcuts import choose_shortcut
 from whichtoken.models.subject import Subject

@@ -19,7 +19,7 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.models.capture import capture, embed
 from whichtoken.models.encoding import Batch, batches, decode, extract_row
 from whichtoken.models.logit_cache import LogitCache
-from whichtoken.models.out_of_memory import halve_if_needed
+from whichtoken.models.memory import halve_if_needed
 from whichtoken.models.subject import Subject
 from whichtoken.references.library import ReferenceLibrary
 

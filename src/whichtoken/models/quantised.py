@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from whichtoken.errors import UnsupportedModel
-from whichtoken.models.modules import list_named_modules
+from whichtoken.models.twin import list_named_modules
 
 FIX = "load the model in float32 (wt.load does), or use a method without gradients, such as rollout"
 UNDEFINED = "WarnNotImplemented"  # torch's node for operations without a derivative: it warns and contributes nothing

@@ -20,7 +20,15 @@ from whichtoken.heads.mask import HeadMask
 from whichtoken.heads.store import read as read_heads
 from whichtoken.identity import Identity
 from whichtoken.models.adapters import merge_adapters, unwrap_adapters
-from whichtoken.models.architectures import PREFIXES, Architecture, Head, Readout, find_architecture, find_head
+from whichtoken.models.architectures import (
+    PREFIXES,
+    Architecture,
+    Head,
+    Readout,
+    check_kind,
+    find_architecture,
+    find_head,
+)
 from whichtoken.models.attention import fastest_attention, use_attention
 from whichtoken.models.cancelling import check_cancelled
 from whichtoken.models.checks import (
@@ -46,16 +54,13 @@ from whichtoken.models.encoding import (
     tokenize_prompt,
 )
 from whichtoken.models.fingerprint import fingerprint, fingerprint_processor
-from whichtoken.models.generating import read_places
-from whichtoken.models.kinds import check_kind
-from whichtoken.models.modules import list_named_modules
-from whichtoken.models.out_of_memory import halve_if_needed
+from whichtoken.models.generation import read_places
+from whichtoken.models.memory import halve_if_needed
 from whichtoken.models.quantised import find_packed
 from whichtoken.models.readouts import weigh_positions
-from whichtoken.models.shortcuts import choose_shortcut
+from whichtoken.models.shortcuts import can_skip_padding, choose_shortcut
 from whichtoken.models.special_tokens import SpecialTokens, check_special_tokens
-from whichtoken.models.twin import make_twin
-from whichtoken.models.unpadded import can_skip_padding
+from whichtoken.models.twin import list_named_modules, make_twin
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from whichtoken.errors import UnsupportedModel
-from whichtoken.models.modules import list_modules
 
 TENSORS = frozenset({"_parameters", "_buffers"})
 CALLED_IN_A_PASS = frozenset({"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"})
@@ -189,3 +188,30 @@ class _Guarded:
             return self.hook(*arguments)
         finally:
             _running.reset(token)
+
+
+# Walks through the modules of a model: what `named_modules` of torch does, in a fraction of its time. Torch passes each
+# module through as many generators as it is deep; several walks of that kind were a noticeable part of a short call.
+
+
+def list_modules(model: nn.Module) -> list[nn.Module]:
+    """Return all modules, each once, in the order of `model.modules()`."""
+    found, waiting = dict[nn.Module, None](), [model]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found[module] = None
+            waiting += [child for child in reversed(module._modules.values()) if child is not None]
+    return list(found)
+
+
+def list_named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return all modules, each once under its first name, in the order of `model.named_modules()`."""
+    found, waiting = dict[nn.Module, str](), [("", model)]
+    while waiting:
+        name, module = waiting.pop()
+        if module not in found:
+            found[module] = name
+            prefix = f"{name}." if name else ""
+            waiting += [(prefix + key, child) for key, child in reversed(module._modules.items()) if child is not None]
+    return [(name, module) for module, name in found.items()]

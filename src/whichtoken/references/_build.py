@@ -25,9 +25,8 @@ from whichtoken.data.sources import BadRow, OnBadRow, handler_of, refuse
 from whichtoken.errors import BadInput, BadSetting, NotFinite, UsageError
 from whichtoken.models.capture import capture
 from whichtoken.models.encoding import batches, window_row
-from whichtoken.models.freed_memory import return_freed_memory
+from whichtoken.models.memory import halve_if_needed, return_freed_memory
 from whichtoken.models.opening import AnySubject, as_subject
-from whichtoken.models.out_of_memory import halve_if_needed
 from whichtoken.models.subject import Subject
 from whichtoken.references.candidates import Candidate, Shelf
 from whichtoken.references.library import Reference, ReferenceLibrary

@@ -27,7 +27,7 @@ from whichtoken.data.sources import as_file
 from whichtoken.errors import BadInput, BadSetting, UsageError, name_type
 from whichtoken.models import LongTexts, Subject
 from whichtoken.models.checks import count_embeddings
-from whichtoken.models.generating import generate_ids
+from whichtoken.models.generation import generate_ids
 from whichtoken.records import Attribution, Reading
 from whichtoken.targets import AnswerRequest, AnswerTokens, Generation, Part, Predicted, Scale
 from whichtoken.tasks import prompts, texts

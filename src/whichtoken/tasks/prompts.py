@@ -11,8 +11,8 @@ from whichtoken.core.trace import Level
 from whichtoken.data.prompts import DocumentPlace, Prompt, put_documents
 from whichtoken.errors import BadInput
 from whichtoken.models import Document, Subject
-from whichtoken.models.chat import render_chat
 from whichtoken.models.encoding import decode
+from whichtoken.models.generation import render_chat
 from whichtoken.sentences import sentence_groups
 from whichtoken.targets import RowLevel
 from whichtoken.tasks.texts import list_control_tokens
