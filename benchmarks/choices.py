@@ -4,12 +4,14 @@
     python benchmarks/choices.py questions sst2/train.tsv
     python benchmarks/choices.py prior sst2/train.tsv
     python benchmarks/choices.py settings sst2/train.tsv
+    python benchmarks/choices.py many sst2/train.tsv
     python benchmarks/choices.py long imdb/train.tsv --texts 24 --words 80,130 --name imdb
 
 - `range`: which share of the other words is removed at most where effects are averaged; 1 gives Shapley values.
 - `questions`: how questions are chosen.
 - `prior`: which maps it starts from. All variants have the same budget, in which maps count.
 - `settings`: further settings.
+- `many`: the share of random questions, with 256 evaluations.
 - `long`: the same two choices where there are more words than evaluations.
 
 SRG is the AOPC of removing the highest tokens first minus that of removing the lowest first. A word is strong if
@@ -165,6 +167,12 @@ STUDIES: Mapping[str, Mapping[str, Variant]] = {
         "rounds of 8": ({"per_round": 8}, nullcontext),
         "rounds of 32": ({"per_round": 32}, nullcontext),
     },
+    "many": {
+        "at most 64 that follow draws (default)": ({"budget": 256}, nullcontext),
+        "a quarter random": ({"budget": 256, "explore": 0.25}, nullcontext),
+        "half random": ({"budget": 256, "explore": 0.5}, nullcontext),
+        "random": ({"budget": 256, "explore": 1.0}, nullcontext),
+    },
     "long": {
         "integrated gradients, 8 steps, no random question (default)": ({}, nullcontext),
         "4 steps": ({}, starting_from(IntegratedGradients(steps=4))),
@@ -198,7 +206,11 @@ def main() -> None:
     name = f"_{args.name}" if args.name else ""
     options = "" if args.words == "10,28" else f" --words {args.words} --name {args.name}"
     command = f"`python benchmarks/choices.py {args.what} data/{args.data.parent.name}/{args.data.name}"
-    lines = [f"{command} --texts {args.texts}{options}`", "", *tabulate(texts, measured)]
+    lines = [
+        f"{command} --texts {args.texts}{options}`",
+        "",
+        *tabulate(texts, measured, 256 if args.what == "many" else 64),
+    ]
     (RESULTS / f"choices_{args.what}{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
 
@@ -237,10 +249,10 @@ def measure(subject: wt.Subject, texts: list[str], method: Method) -> dict[str, 
     return {name: np.array(values) for name, values in columns.items()}
 
 
-def tabulate(texts: list[str], measured: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> Iterator[str]:
+def tabulate(texts: list[str], measured: Mapping[str, Mapping[str, NDArray[np.float64]]], budget: int) -> Iterator[str]:
     n_marked = sum(has_mark(text.split()) for text in texts)
-    yield f"{len(texts)} training texts, {n_marked} of them with a word of negation or contrast; posterior with 64"
-    yield "evaluations. Gain: of the mean of the two SRG over the first line, with its 95 % bootstrap interval."
+    yield f"{len(texts)} training texts, {n_marked} of them with a word of negation or contrast; posterior with"
+    yield f"{budget} evaluations. Gain: of the mean of both SRG over the first line, with its 95 % bootstrap interval."
     yield ""
     yield "| variant | SRG, delete | SRG, mask | gain | AOPC | LeRF | wrong signs | R2 |\n" + "|---" * 8 + "|"
     first: NDArray[np.float64] | None = None

@@ -59,6 +59,7 @@ REPORTS = {  # by their files, if these exist
     "choices_questions": "Which questions?",
     "choices_prior": "Which maps?",
     "choices_settings": "Other settings",
+    "choices_many": "How many questions should follow draws?",
     "choices_long_imdb": "Which maps and questions for long texts?",
     "posterior_overhead": "What does the search cost?",
 }

@@ -356,6 +356,19 @@ def test_a_quarter_of_the_questions_is_random_whatever_the_size_of_a_round(per_r
     assert n_removed[0.25] >= 2
 
 
+def test_all_but_the_first_questions_are_random_if_there_are_many() -> None:
+    """Random questions remove the word that opposes most about half of the time, the others never do."""
+    worth = [*np.linspace(3, 0, 19).tolist(), -20.0]
+    shares = []
+    for budget in (64, 256):
+        box = glass_box(worth, list(range(20, 40)), noise=1.0)
+        explain(box, budget=budget)
+        shares.append(np.mean([question[-1] for question in box.asked[16:budget]]))
+    few, many = shares
+    assert few < 0.2
+    assert many > 0.3
+
+
 @dataclass
 class NotingBox(GlassBox):
     """Also notes how many questions were asked by which removal."""

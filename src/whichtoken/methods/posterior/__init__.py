@@ -4,7 +4,8 @@ The model's answers to chosen removals are explained by a Gaussian process (`pro
 effect of removing the word, averaged over removals of 0 to 70 % of the other words, on the scale of the log-odds. Maps
 (`prior`) say which words may matter, and which way. Questions follow draws from the posterior (Thompson sampling), so
 that they concentrate on words that may rank highest: the c highest per token are removed, c uniform up to 90 %. A
-quarter of them (`explore`) remove random words instead. Of short texts, all subsets are removed.
+quarter of them (`explore`) remove random words instead, and of many questions all but 64: more draws rank words hardly
+better, while random removals teach more about all others. Of short texts, all subsets are removed.
 
 The "auto" maps are AttCAT and ALTI, of the pass that is made anyway. An input is long if it has more units than the
 budget: questions cannot tell about each unit, so all follow the draws, and the map is integrated gradients, if those
@@ -43,6 +44,7 @@ from whichtoken.methods.posterior.certainty import (
 from whichtoken.methods.posterior.questions import Proposal, Search, SearchPlan, learn, propose, start_search
 from whichtoken.trust import Confidence, Interaction, Removal
 
+LEAST_RANDOM, DRAWN = 0.25, 64  # share of random questions, at least; and how many follow draws, at most
 SETTLED = 0.95  # probability at which `stop` stops
 OF_ONE_PASS, FOR_LONG = (AttCAT(), ALTI()), (IntegratedGradients(steps=8),)  # maps that "auto" stands for
 GRADIENT = 3  # evaluations that a pass with a gradient counts as
@@ -127,8 +129,9 @@ class Posterior(Method):
         return _build_scores(searches, batch, (maps or [torch.zeros_like(trace.readout)])[0])
 
     def _plan(self, is_long: bool) -> SearchPlan:
-        explore = self.explore if self.explore is not None else 0.0 if is_long else 0.25
         n_questions = max(0, self.budget - _cost(self._choose(is_long)))
+        usual = 0.0 if is_long else max(LEAST_RANDOM, 1 - DRAWN / max(1, n_questions))
+        explore = usual if self.explore is None else self.explore
         return SearchPlan(n_questions, self.per_round, self.proposal, explore, self.seed)
 
     def _ask(self, search: Search) -> Bool[np.ndarray, "question unit"]:
