@@ -183,7 +183,15 @@ def explain_each(
         job = replace(job, targets=tuple(job.task.for_token(checked, token) for checked in job.targets))
     if answer is not None:
         job = replace(job, targets=tuple(job.task.for_answer(checked, answer) for checked in job.targets))
-    return run(replace(job, on_bad_input=on_bad_input), rows)
+    results = run(replace(job, on_bad_input=on_bad_input), rows)
+    return results if opened.origin is not None else _take_back_after(results, opened, job.subject)
+
+
+def _take_back_after(
+    results: Iterator[dict[str, Attribution]], subject: Subject, twin: Subject
+) -> Iterator[dict[str, Attribution]]:
+    yield from results
+    subject.take_back(twin)
 
 
 def check_keyword(subject: Subject, keyword: str) -> None:

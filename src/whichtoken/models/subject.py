@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ from whichtoken.models.quantised import find_packed
 from whichtoken.models.readouts import weigh_positions
 from whichtoken.models.shortcuts import can_skip_padding, choose_shortcut
 from whichtoken.models.special_tokens import SpecialTokens, check_special_tokens
-from whichtoken.models.twin import list_named_modules, make_twin
+from whichtoken.models.twin import Spare, list_named_modules, make_spare, make_twin, take_snapshot
 from whichtoken.records import Reading
 from whichtoken.references.library import ReferenceLibrary
 from whichtoken.references.store import read as read_references
@@ -88,6 +88,8 @@ class Subject:
     batch_size: int | None = None  # the most rows that the model reads at once, to save memory
     special_tokens: SpecialTokens = "control"  # how those in a user's text, such as [SEP], are read
     origin: Any = None  # for a twin: the user's model
+    spares: list[Spare] = field(default_factory=list)  # twins that no call uses at present: at most one
+    borrowed: Spare | None = None  # for a twin: as what it can be kept
     processor_hash: str = ""  # of the processor's files; if empty, a hash of its settings is used
 
     def __post_init__(self) -> None:
@@ -201,9 +203,31 @@ class Subject:
         """Return this subject on a twin of the model, which passes may modify; a twin is returned as it is."""
         if self.origin is not None:
             return self
-        check_values(self.model)  # again, because it may have been moved
-        twin = merge_adapters(make_twin(self.model))
-        return replace(self, model=twin, revision=self.fingerprint(), origin=self.model)
+        spare = self._take_spare()
+        if spare is None:
+            check_values(self.model)  # again, because it may have been moved
+            before = take_snapshot(self.model)
+            twin = merge_adapters(make_twin(self.model))
+            spare = make_spare(before, twin)
+        revision = self.fingerprint()
+        known: Subject | None = spare.subject
+        if known is not None and known.revision == revision and _have_same(self, known):
+            return known
+        borrowed = replace(spare, subject=None)
+        # With a list of its own: a cycle would keep the model in memory until the collector runs.
+        return replace(self, model=spare.twin, revision=revision, origin=self.model, borrowed=borrowed, spares=[])
+
+    def _take_spare(self) -> Spare | None:
+        try:
+            spare = self.spares.pop()  # at once, so that no other thread takes it, too
+        except IndexError:
+            return None
+        return spare if spare.fits() else None
+
+    def take_back(self, twin: "Subject") -> None:
+        """Let a later call use a twin of this subject; call it once nothing else does, and not after an error."""
+        if twin.borrowed is not None and twin.borrowed.of_model is not None and not self.spares:
+            self.spares.append(replace(twin.borrowed, subject=twin))
 
     @property
     def device(self) -> torch.device:
@@ -399,3 +423,10 @@ class Subject:
     @cached_property
     def _takes_cache(self) -> bool:
         return "use_cache" in inspect.signature(self.model.forward).parameters
+
+
+def _have_same(subject: Subject, twin: Subject) -> bool:
+    """Return whether a twin has what a subject has besides its model."""
+    of_twins = ("model", "revision", "origin", "borrowed", "spares")
+    names = [one.name for one in fields(Subject) if one.name not in of_twins]
+    return all(getattr(subject, name) is getattr(twin, name) for name in names)

@@ -7,14 +7,17 @@ user's model is never modified, so nothing has to be restored, and other threads
 import copy
 import copyreg
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from operator import is_
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import GenerationConfig, PreTrainedConfig
 
 from whichtoken.errors import UnsupportedModel
 
@@ -188,6 +191,96 @@ class _Guarded:
             return self.hook(*arguments)
         finally:
             _running.reset(token)
+
+
+# Spare twins: between two calls, a twin is kept, with what its model and itself were like. If either has changed, or
+# could have changed unnoticed, it is dropped, and a new one is made.
+
+FIXED = (nn.Module, type, FunctionType, BuiltinFunctionType, MethodType, partial, torch.dtype, torch.device)
+HOLDING = (dict, OrderedDict, list, tuple, set, frozenset)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a model was like: the contents of its modules and of its configuration, and where its tensors were."""
+
+    contents: list[tuple[Any, Any]]  # a dictionary, list or set of the model, and a copy of it
+    tensors: list[tuple[Tensor, Hashable]]
+
+    def holds(self) -> bool:
+        """Return whether the model is still like this. What is held must be the same objects: equal ones are in doubt.
+        Values that were written in place do not count, as twins share them.
+        """
+        same = all(_has_same_items(now, then) for now, then in self.contents if now or then)  # most are empty
+        return same and all(_place_of(tensor) == place for tensor, place in self.tensors)
+
+    @property
+    def places(self) -> set[Hashable]:
+        return {place for _, place in self.tensors}
+
+
+def take_snapshot(model: nn.Module, with_settings: bool = True) -> Snapshot | None:
+    """Return a snapshot; None if some part of the model could change unnoticed. `with_settings`: of its configuration,
+    too, which calls change in a twin: each chooses how attention is computed.
+    """
+    found = Snapshot([], [])
+    waiting: list[Any] = [vars(module) for module in list_modules(model)]
+    seen = set(map(id, waiting))
+    while waiting:
+        held = waiting.pop()
+        for value in list(held.values()) if isinstance(held, dict) else held:
+            kind = type(value)
+            if kind in IMMUTABLE or isinstance(value, FIXED):
+                continue
+            if isinstance(value, Tensor):
+                if value.is_inference() or kind not in (Tensor, nn.Parameter, nn.Buffer):
+                    return None
+                found.tensors.append((value, _place_of(value)))
+                continue
+            is_settings = isinstance(value, PreTrainedConfig | GenerationConfig)
+            if kind not in HOLDING and not is_settings:
+                return None
+            inner = vars(value) if is_settings else value
+            if id(inner) not in seen and (with_settings or not is_settings):
+                seen.add(id(inner))
+                waiting.append(inner)
+        found.contents.append((held, type(held)(held)))
+    return found
+
+
+def _has_same_items(now: Any, then: Any) -> bool:
+    if len(now) != len(then):
+        return False
+    if isinstance(now, dict):
+        return all(map(is_, now.values(), then.values())) and [*now] == [*then]
+    return bool(now == then) if isinstance(now, set | frozenset) else all(map(is_, now, then))
+
+
+def _place_of(tensor: Tensor) -> Hashable:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A twin that waits for the next call, or that a call has borrowed."""
+
+    twin: Any
+    of_model: Snapshot | None = None  # None: it cannot be used again
+    of_twin: Snapshot | None = None
+    subject: Any = None  # of the last call
+
+    def fits(self) -> bool:
+        return all(snapshot is not None and snapshot.holds() for snapshot in (self.of_model, self.of_twin))
+
+
+def make_spare(before: Snapshot | None, twin: Any) -> Spare:
+    """Return a twin, which may be used again unless changes could go unnoticed, or it has values of its own. `before`:
+    of the model, taken before the twin was made, because another thread may have changed it meanwhile.
+    """
+    of_twin = take_snapshot(twin, with_settings=False)
+    if before is None or of_twin is None or not of_twin.places <= before.places or not before.holds():
+        return Spare(twin)
+    return Spare(twin, before, of_twin)
 
 
 # Walks through the modules of a model: what `named_modules` of torch does, in a fraction of its time. Torch passes each
