@@ -108,6 +108,16 @@ def test_words_count_once_per_text_by_their_share_of_the_strongest(tmp_path: Pat
     assert summary.examples[dull.examples[0]].words()[0].text == "dull"
 
 
+def test_a_name_is_a_word_with_a_capital_letter_inside_a_text(tmp_path: Path) -> None:
+    """Any word may begin a sentence."""
+    results: list[Result] = [("good", None, {"Rare": 2.0, "film": 0.1, "by": 0.1, "Anna": 1.5, "!": 0.0})] * 12
+    summary = summarise_corpus(make_job(tmp_path / "a", results), min_count=2)
+    capitalised = {effect.word: effect.capitalised for effect in summary.supports["good"]}
+    assert capitalised == {"rare": 0, "anna": 1, "film": 0, "by": 0}
+    kinds = {candidate.effect.word: candidate.kinds for candidate in summary.shortcuts}
+    assert kinds == {"rare": ("at the start of its texts",), "anna": ("name",)}
+
+
 def test_intervals_of_few_texts_are_wide(tmp_path: Path) -> None:
     """Against Student's interval, 2.776 for 5 texts, with the spread of these texts and one without any effect."""
     shares = [0.2, 0.4, 0.3, 0.3, 0.3]

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -333,6 +333,13 @@ def test_no_question_is_asked_twice() -> None:
     asked = box.asked[:-1]  # the last one is the check
     assert len(asked) == len(set(asked))
     assert len(asked) > 90
+
+
+def test_a_repeated_word_is_removed_at_some_of_its_places_and_not_at_others() -> None:
+    box = glass_box([*WORTH, *WORTH], WORDS[:1] * 16)
+    explain(box, budget=64, proposal="uniform")
+    for place, other in permutations(range(16), 2):
+        assert any(question[place] and not question[other] for question in box.asked), (place, other)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6])

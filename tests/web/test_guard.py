@@ -25,7 +25,8 @@ def test_this_computer_may_be_called_by_any_of_its_names(caller: Caller, host: s
 @pytest.mark.parametrize(
     "host",
     [
-        *("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost@evil.example", "[::1", "", "a b"),
+        *("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[::1", "", "a b"),
+        *("localhost@evil.example", "evil.example@localhost", "evil.example:80@localhost:8080", "@localhost"),
         *("localhost.evil.example", "localhost.evil.example:8080", "evil.localhost", "notlocalhost", "localhost."),
         *("128.0.0.1", "0.0.0.0", "[::2]", "localhost/path", "localhost?a", "localhost:x", "2130706433"),
     ],

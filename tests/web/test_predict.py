@@ -41,11 +41,14 @@ def test_a_word_that_is_off_is_deleted_and_every_label_follows(caller: Caller) -
 
 def test_states_are_answered_together_and_in_order(caller: Caller) -> None:
     states = [[], [1], [1, 2, 3], list(range(40))]
-    (together,) = caller.post("/api/predict", text_request(states=states)).json["explained"]
-    alone = [caller.post("/api/predict", text_request(off=off)).json["explained"][0]["outputs"][0] for off in states]
-    assert together["outputs"] == pytest.approx(alone)
+    reply = caller.post("/api/predict", text_request(states=states)).json
+    (together,) = reply["explained"]
+    alone = [caller.post("/api/predict", text_request(off=off)).json for off in states]
+    assert together["outputs"] == pytest.approx([one["explained"][0]["outputs"][0] for one in alone])
     assert together["removed"][-1] == 1
     assert together["outputs"][0] == pytest.approx(together["whole"])
+    assert reply["labels"] == alone[-1]["labels"]
+    assert reply["whole_labels"] == alone[-1]["whole_labels"] == alone[0]["labels"] != reply["labels"]
 
 
 def test_a_part_of_a_word_is_off_only_at_the_level_of_tokens(caller: Caller) -> None:

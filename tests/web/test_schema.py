@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 from hypothesis.errors import Unsatisfiable
+from tests.tiny import model_of, wordpiece
 from tests.web.calling import HOST, Caller, make_caller, text_request
 
-from whichtoken.web.limits import Limits
+import whichtoken as wt
+from whichtoken.web.app import make_app
+from whichtoken.web.limits import Access, Limits
+from whichtoken.web.service import make_service
 
 NAMES = ("target", "token", "removal", "methods", "method", "columns", "label", "id")  # random ones are unknown
 PATHS = {
@@ -58,6 +62,14 @@ def test_replies_have_the_fields_of_the_schema(caller: Caller) -> None:
     for name, reply in replies.items():
         validator = Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": schema["components"]})
         assert not list(validator.iter_errors(reply)), name
+
+
+def test_names_of_models_are_escaped_in_the_metrics() -> None:
+    subject = wt.Subject(model_of("bert"), wordpiece(), name='a "b"\\c\nd')
+    service = make_service([subject])
+    text = Caller(make_app(service, Access()), service).get("/metrics").body.decode()
+    assert r'whichtoken_jobs{model="a \"b\"\\c\nd"} 0' in text.splitlines()
+    service.stop()
 
 
 @pytest.mark.slow
