@@ -189,7 +189,7 @@ class Soak:
     def of_thirds(self) -> tuple[float, ...]:
         """The median of the memory in each third of the time, because every look sees other jobs and bodies."""
         third = -(-len(self.memory) // 3)
-        return tuple(statistics.median(self.memory[first : first + third]) for first in (0, third, -third))
+        return tuple(statistics.median(self.memory[first : first + third]) for first in (0, third, 2 * third))
 
 
 def soak(port: int, process: int, minutes: float, callers: int) -> Soak:

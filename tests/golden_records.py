@@ -4,7 +4,7 @@
     python -m tests.golden_records compare FOLDER
 
 Numbers of other processors differ in their last digits, so whoever moves code writes a folder first, and compares with
-it afterwards. Those of tests/golden/records are compared as closely as the machine allows (test_golden_records.py).
+it afterwards. Those of tests/golden/records are compared to 1e-9 (test_golden_records.py).
 """
 
 import argparse

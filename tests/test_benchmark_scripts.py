@@ -21,3 +21,9 @@ def test_yelp_reviews_are_converted_and_a_wrong_call_is_told_the_right_one(tmp_p
     assert train.read_text("utf-8") == "label\ttext\n1\tfine\n"
     for words in ([], [str(source)], [str(source), str(out)]):
         assert started(script, *words) == (1, "usage: python benchmarks/yelp_tsv.py SAMPLE OUT.tsv TRAIN.tsv\n")
+
+
+def test_memory_is_compared_in_thirds_of_a_long_load() -> None:
+    code = "from web_load import Soak; print(Soak(1, 1, (), [1, 1, 9, 2, 2, 9, 3], (), ()).of_thirds)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=SCRIPTS)
+    assert done.stdout == "(1, 2, 3)\n"

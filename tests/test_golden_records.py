@@ -1,18 +1,13 @@
 """Records are what they were before code was moved: see golden_records.py."""
 
-import json
-
 import pytest
-from tests.golden_records import FOLDER, GOLDEN, describe_machine, differences, read, without_costs
-
-WRITTEN_HERE = json.loads((FOLDER / "machine.json").read_text(encoding="utf-8")) == describe_machine()
+from tests.golden_records import GOLDEN, differences, read, without_costs
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_records_are_what_they_were(name: str) -> None:
-    """Bit for bit on the processor on which they were written; on others, sums are rounded differently."""
-    tolerance = 0.0 if WRITTEN_HERE else 1e-9
-    assert list(differences(without_costs(GOLDEN[name]()), read(name), tolerance)) == []
+    """Sums are rounded differently on other processors, and in memory of another alignment."""
+    assert list(differences(without_costs(GOLDEN[name]()), read(name), 1e-9)) == []
 
 
 def test_differences_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -209,6 +210,15 @@ def test_adapters_that_are_merged_or_not_between_two_calls() -> None:
         found = explain(subject)
         assert subject.spares == []
         assert found == explain(wt.Subject(adapted, subject.processor, name="bert"))
+
+
+def test_the_twin_of_another_model_is_not_used() -> None:
+    subject, other = subject_for(), model_of("bert")
+    explain(subject)
+    train(other)
+    found = explain(replace(subject, model=other))
+    assert found == explain(wt.Subject(other, subject.processor, name="bert"))
+    assert explain(subject) == explain(subject_for())
 
 
 def test_what_belongs_to_a_call_is_not_kept_with_the_twin() -> None:

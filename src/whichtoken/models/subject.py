@@ -208,7 +208,7 @@ class Subject:
             check_values(self.model)  # again, because it may have been moved
             before = take_snapshot(self.model)
             twin = merge_adapters(make_twin(self.model))
-            spare = make_spare(before, twin)
+            spare = make_spare(self.model, before, twin)
         revision = self.fingerprint()
         known: Subject | None = spare.subject
         if known is not None and known.revision == revision and _have_same(self, known):
@@ -222,7 +222,7 @@ class Subject:
             spare = self.spares.pop()  # at once, so that no other thread takes it, too
         except IndexError:
             return None
-        return spare if spare.fits() else None
+        return spare if spare.fits(self.model) else None
 
     def take_back(self, twin: "Subject") -> None:
         """Let a later call use a twin of this subject; call it once nothing else does, and not after an error."""

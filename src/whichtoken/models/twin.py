@@ -264,23 +264,27 @@ def _place_of(tensor: Tensor) -> Hashable:
 class Spare:
     """A twin that waits for the next call, or that a call has borrowed."""
 
+    model: Any
     twin: Any
     of_model: Snapshot | None = None  # None: it cannot be used again
     of_twin: Snapshot | None = None
     subject: Any = None  # of the last call
 
-    def fits(self) -> bool:
-        return all(snapshot is not None and snapshot.holds() for snapshot in (self.of_model, self.of_twin))
+    def fits(self, model: Any) -> bool:
+        """Return whether it is a twin of this model, which may be another one, and neither has changed."""
+        return self.model is model and all(
+            snapshot is not None and snapshot.holds() for snapshot in (self.of_model, self.of_twin)
+        )
 
 
-def make_spare(before: Snapshot | None, twin: Any) -> Spare:
+def make_spare(model: Any, before: Snapshot | None, twin: Any) -> Spare:
     """Return a twin, which may be used again unless changes could go unnoticed, or it has values of its own. `before`:
-    of the model, taken before the twin was made, because another thread may have changed it meanwhile.
+    a snapshot of the model, taken before the twin was made, because another thread may have changed it meanwhile.
     """
     of_twin = take_snapshot(twin, with_settings=False)
     if before is None or of_twin is None or not of_twin.places <= before.places or not before.holds():
-        return Spare(twin)
-    return Spare(twin, before, of_twin)
+        return Spare(model, twin)
+    return Spare(model, twin, before, of_twin)
 
 
 # Walks through the modules of a model: what `named_modules` of torch does, in a fraction of its time. Torch passes each
