@@ -193,6 +193,14 @@ def test_words_that_several_tokens_make_up_are_added() -> None:
     assert record.row(" charming").scores == pytest.approx(record.scores)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_of_an_answer_does_not_include_its_neighbours(kind: str) -> None:
+    record = explain(kind, generate=None, continuation=" the film was", rows="token")["attn-lrp"]
+    said = [row for row in record.generated.rows if row.text.strip()]
+    assert [row.text for row in said] == ["the", "film", "was"]
+    assert [record.row(row.text) for row in said] == said
+
+
 @pytest.mark.parametrize("sources", ["token", "word", "sentence"])
 def test_sources_and_the_rest_sum_to_the_scores(sources: str) -> None:
     record = explain(sources=sources)["attn-lrp"]
@@ -425,6 +433,17 @@ def test_a_chat_is_rendered_as_transformers_renders_it() -> None:
         assert render_chat(own.tokenizer, [Message(**m) for m in chat], "it", 0)[0] == expected
 
 
+def test_messages_of_the_same_content_are_found_in_order_where_the_template_depends_on_them() -> None:
+    own, chat = language_subject(chat=True), [Message("user", text) for text in ("It is slow.", "It is slow.", "slow")]
+    own.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] | length }}: {{ m['content'] }}\n{% endfor %}"
+    text, spans = render_chat(own.tokenizer, chat, "it", 0)
+    assert text == "11: It is slow.\n11: It is slow.\n4: slow\n"
+    assert spans == [(4, 15), (20, 31), (35, 39)]
+    own.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] | upper }}\n{% endfor %}"
+    with pytest.raises(BadInput, match="the model's chat template changes message 0, so it cannot be located"):
+        render_chat(own.tokenizer, chat, "it", 0)
+
+
 def test_a_foil_is_contrasted_where_it_differs() -> None:
     record = explain(generate=None, continuation=" the film", foil=" the music")["attn-lrp"]
     own = subject()
@@ -472,6 +491,11 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "empty prompt": ({"prompt": " "}, BadInput, "input 0 is an empty prompt"),
     "no prompts": ({"prompt": []}, BadInput, "prompt is empty"),
     "border": ({"prompt": "It is sl", "generate": None, "continuation": "ow"}, BadInput, "across their boundary"),
+    "joined": (
+        {"prompt": "It is sl", "generate": None, "continuation": "ow, but the film was touching."},
+        BadInput,
+        "joins the end of the prompt, 'It is sl', and the continuation, 'ow, but the ', across their boundary",
+    ),
     "too long": ({"generate": 100}, BadInput, r"has \d+ tokens, and its answer up to 100, but the model reads 96"),
     "role": ({"prompt": [{"role": "robot", "content": "It is"}]}, BadInput, "message 0 has the role 'robot'"),
     "same": ({"generate": None, "continuation": " the film", "foil": " the film"}, BadInput, "is what the answer"),
