@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from tokenizers import decoders
 import whichtoken as wt
 from whichtoken.data.prompts import Message
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.models import templates
 from whichtoken.models.chat import render_chat
 
 PROMPT = "The film was slow, but the music was touching. It is a rare plot."
@@ -411,6 +412,34 @@ def test_a_chat_template_cannot_hang_the_program(name: str, monkeypatch: pytest.
     monkeypatch.undo()
     good: Any = wt.explain(subject(chat=True), prompt=CHAT, generate=3, methods="random")[0]
     assert good["random"].texts[0].startswith("<s><system> It is a film.")
+
+
+def test_a_chat_that_was_interrupted_is_not_the_answer_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, said = subject(chat=True).tokenizer, [[Message("user", text)] for text in ("It is slow.", "It is rare.")]
+    expected = [render_chat(own, messages, "it", 0) for messages in said]
+    asking: Any = templates._renderer.process
+    monkeypatch.setattr(asking, "stdin", InterruptedPipe(asking.stdin))
+    with pytest.raises(KeyboardInterrupt):
+        render_chat(own, said[0], "it", 0)
+    monkeypatch.undo()
+    assert [render_chat(own, messages, "it", 0) for messages in reversed(said)] == expected[::-1]
+
+
+@dataclass
+class InterruptedPipe:
+    """Ctrl-C comes as soon as something was sent."""
+
+    pipe: Any
+
+    def write(self, line: bytes) -> None:
+        self.pipe.write(line)
+
+    def flush(self) -> None:
+        self.pipe.flush()
+        raise KeyboardInterrupt
+
+    def close(self) -> None:
+        self.pipe.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, memory is not limited")
