@@ -267,9 +267,10 @@ def test_patches_have_bounds() -> None:
 
 
 def test_a_kept_column_called_low_stays_apart() -> None:
-    record = replace(attribution_of(["a"], [1.0]), source=Source(columns={"low": 7}))
+    record = replace(attribution_of(["a"], [1.0]), source=Source(columns={"low": 7, "high": 8, "kept_high": 9}))
     frame = wt.Results(({"attcat": record},)).to_frame()
     assert list(frame["kept_low"]) == [7]
+    assert (list(frame["kept_high"]), list(frame["kept_kept_high"])) == ([9], [8])
 
 
 def test_json_has_every_number() -> None:

@@ -144,10 +144,24 @@ def _partners(record: Attribution, trust: Confidence | None) -> Callable[[Collec
 
 
 def kept_columns(record: Attribution) -> dict[str, Any]:
-    """Return the kept columns of a record; one with the name of a column of ours is called kept_NAME."""
+    """Return the kept columns of a record by their names in a table."""
     columns = {} if record.source is None else record.source.columns
-    own = WORDS if record.generated is None else ANSWERS
-    return {f"kept_{name}" if name in own else name: value for name, value in columns.items()}
+    names = name_kept(columns, WORDS if record.generated is None else ANSWERS)
+    return {names[name]: value for name, value in columns.items()}
+
+
+def name_kept(names: Collection[str], own: Collection[str]) -> dict[str, str]:
+    """Return the names of kept columns in a table with columns of ours (`own`).
+
+    One that is called like a column of ours becomes kept_NAME, or kept_kept_NAME if a kept column has that name.
+    """
+    taken, named = {*own, *names}, dict[str, str]()
+    for name in names:
+        named[name] = name
+        while name in own and named[name] in taken:
+            named[name] = f"kept_{named[name]}"
+        taken.add(named[name])
+    return named
 
 
 def _parts(record: Attribution, level: str) -> Iterator[dict[str, Any]]:

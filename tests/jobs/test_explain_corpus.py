@@ -109,12 +109,13 @@ def test_shards_hold_what_explain_returns(corpus: CorpusFiles, model: str, tmp_p
 
 
 def test_kept_columns_with_names_of_ours_have_names_of_their_own(model: str, tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("text,method,words\na slow film,post,3\nthe plot was rare,mail,4\n")
-    files = CorpusFiles((str(tmp_path / "x.csv"),), keep=("method", "words"))
+    (tmp_path / "x.csv").write_text("text,method,words,kept_words\na slow film,post,3,x\nthe plot was rare,mail,4,y\n")
+    files = CorpusFiles((str(tmp_path / "x.csv"),), keep=("method", "words", "kept_words"))
     explain(files, tmp_path / "out", model, methods="attcat")
     rows = read_all(tmp_path / "out")
-    assert list(rows[0]) == [*COLUMNS, "kept_method", "kept_words"]
-    assert [(row["kept_method"], row["kept_words"]) for row in rows] == [("post", "3"), ("mail", "4")]
+    assert list(rows[0]) == [*COLUMNS, "kept_method", "kept_kept_words", "kept_words"]
+    assert [row["kept_method"] for row in rows] == ["post", "mail"]
+    assert [(row["kept_kept_words"], row["kept_words"]) for row in rows] == [("3", "x"), ("4", "y")]
     assert [row["method"] for row in rows] == ["attcat", "attcat"]
     assert rows[0]["words"] == ["a", "slow", "film"]
 

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from tokenizers import decoders
 import whichtoken as wt
 from whichtoken.data.prompts import Message
 from whichtoken.errors import BadArtifact, BadInput, BadSetting, UnknownName, UsageError
+from whichtoken.models import templates
 from whichtoken.models.generation import render_chat
 
 PROMPT = "The film was slow, but the music was touching. It is a rare plot."
@@ -194,6 +195,14 @@ def test_words_that_several_tokens_make_up_are_added() -> None:
     record = explain(generate=None, continuation=" charming", rows="token")["attn-lrp"]
     assert len(record.generated.rows) > 1
     assert record.row(" charming").scores == pytest.approx(record.scores)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_of_an_answer_does_not_include_its_neighbours(kind: str) -> None:
+    record = explain(kind, generate=None, continuation=" the film was", rows="token")["attn-lrp"]
+    said = [row for row in record.generated.rows if row.text.strip()]
+    assert [row.text for row in said] == ["the", "film", "was"]
+    assert [record.row(row.text) for row in said] == said
 
 
 @pytest.mark.parametrize("sources", ["token", "word", "sentence"])
@@ -408,6 +417,34 @@ def test_a_chat_template_cannot_hang_the_program(name: str, monkeypatch: pytest.
     assert good["random"].texts[0].startswith("<s><system> It is a film.")
 
 
+def test_a_chat_that_was_interrupted_is_not_the_answer_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, said = subject(chat=True).tokenizer, [[Message("user", text)] for text in ("It is slow.", "It is rare.")]
+    expected = [render_chat(own, messages, "it", 0) for messages in said]
+    asking: Any = templates._renderer.process
+    monkeypatch.setattr(asking, "stdin", InterruptedPipe(asking.stdin))
+    with pytest.raises(KeyboardInterrupt):
+        render_chat(own, said[0], "it", 0)
+    monkeypatch.undo()
+    assert [render_chat(own, messages, "it", 0) for messages in reversed(said)] == expected[::-1]
+
+
+@dataclass
+class InterruptedPipe:
+    """Ctrl-C comes as soon as something was sent."""
+
+    pipe: Any
+
+    def write(self, line: bytes) -> None:
+        self.pipe.write(line)
+
+    def flush(self) -> None:
+        self.pipe.flush()
+        raise KeyboardInterrupt
+
+    def close(self) -> None:
+        self.pipe.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, memory is not limited")
 def test_a_chat_template_cannot_fill_the_memory() -> None:
     own = language_subject(chat=True)
@@ -426,6 +463,17 @@ def test_a_chat_is_rendered_as_transformers_renders_it() -> None:
         chat = [{"role": "user", "content": " <b>\u00e9\U0001f600 \ud800\n"}]
         expected = own.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         assert render_chat(own.tokenizer, [Message(**m) for m in chat], "it", 0)[0] == expected
+
+
+def test_messages_of_the_same_content_are_found_in_order_where_the_template_depends_on_them() -> None:
+    own, chat = language_subject(chat=True), [Message("user", text) for text in ("It is slow.", "It is slow.", "slow")]
+    own.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] | length }}: {{ m['content'] }}\n{% endfor %}"
+    text, spans = render_chat(own.tokenizer, chat, "it", 0)
+    assert text == "11: It is slow.\n11: It is slow.\n4: slow\n"
+    assert spans == [(4, 15), (20, 31), (35, 39)]
+    own.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] | upper }}\n{% endfor %}"
+    with pytest.raises(BadInput, match="the model's chat template changes message 0, so it cannot be located"):
+        render_chat(own.tokenizer, chat, "it", 0)
 
 
 def test_a_foil_is_contrasted_where_it_differs() -> None:
@@ -475,6 +523,11 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "empty prompt": ({"prompt": " "}, BadInput, "input 0 is an empty prompt"),
     "no prompts": ({"prompt": []}, BadInput, "prompt is empty"),
     "border": ({"prompt": "It is sl", "generate": None, "continuation": "ow"}, BadInput, "across their boundary"),
+    "joined": (
+        {"prompt": "It is sl", "generate": None, "continuation": "ow, but the film was touching."},
+        BadInput,
+        "joins the end of the prompt, 'It is sl', and the continuation, 'ow, but the ', across their boundary",
+    ),
     "too long": ({"generate": 100}, BadInput, r"has \d+ tokens, and its answer up to 100, but the model reads 96"),
     "role": ({"prompt": [{"role": "robot", "content": "It is"}]}, BadInput, "message 0 has the role 'robot'"),
     "same": ({"generate": None, "continuation": " the film", "foil": " the film"}, BadInput, "is what the answer"),

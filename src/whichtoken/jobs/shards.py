@@ -16,7 +16,7 @@ from whichtoken.boundary import while_reading
 from whichtoken.checks import require
 from whichtoken.decode import decode, parse_json
 from whichtoken.errors import BadArtifact
-from whichtoken.flat import check_parquet
+from whichtoken.flat import check_parquet, name_kept
 from whichtoken.jobs.parts import PartFiles, check_hash, hash_content
 from whichtoken.records import Attribution
 
@@ -107,15 +107,10 @@ def hash_texts(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def column_names(keep: Iterable[str]) -> dict[str, str]:
-    """Return the name of the column of each kept column: its own, or kept_NAME if that is taken."""
-    return {name: f"kept_{name}" if name in COLUMNS else name for name in keep}
-
-
 def shard_schema(keep: Iterable[str] = ()) -> Any:
     import pyarrow as pa
 
-    kept = [(name, "string") for name in column_names(keep).values()]
+    kept = [(name, "string") for name in name_kept(tuple(keep), COLUMNS).values()]
     return pa.schema([pa.field(name, _arrow_type(kind)) for name, kind in [*COLUMNS.items(), *kept]])
 
 
@@ -154,7 +149,7 @@ def describe_result(record: Attribution, number: int, method: str, stamp: ShardS
         "high": [word.high for word in words] if bounded else None,
         "additivity": None if record.confidence is None else record.confidence.additivity,
         "settings_hash": (stamp.settings or {}).get(method),
-        **{column: _as_text(columns.get(name)) for name, column in column_names(stamp.keep).items()},
+        **{column: _as_text(columns.get(name)) for name, column in name_kept(stamp.keep, COLUMNS).items()},
     }
 
 
