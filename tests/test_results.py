@@ -148,6 +148,8 @@ def test_results_are_like_a_list(results: wt.Results) -> None:
     assert results[0] in results
     assert isinstance(results[:1], wt.Results)
     assert results[:1] + results[1:] == results
+    assert results[:1] + list(results)[1:] == results
+    assert list(results)[:1] + results[1:] == results
     assert repr(results) == "<Results: 2 results of attcat, gradient-x-input; .show() prints them>"
     with pytest.raises(TypeError):
         hash(results)

@@ -18,7 +18,7 @@ from tests.render.test_pictures import CHROMIUM, Page, _after_loading
 import whichtoken as wt
 from whichtoken.answers import Segment
 from whichtoken.errors import BadSetting, UnknownName, UsageError
-from whichtoken.records import Attribution
+from whichtoken.records import Attribution, Source
 from whichtoken.render import figures
 from whichtoken.render.answers import format_chance, prompt_text
 from whichtoken.render.html import fragment, to_html
@@ -251,6 +251,14 @@ def test_tables_have_a_row_for_each_part_and_source() -> None:
     sentences = wt.Results(({"attn-lrp": with_documents("sentence")},))
     assert list(sentences.to_frame()["source"][:2]) == ["Ada likes Lyon.", "Tom likes Oslo."]
     assert len(sentences.to_frame("token")) == 3 * 6
+
+
+def test_kept_columns_stay_apart_from_those_of_answers() -> None:
+    record = replace(ANSWERED, source=Source(columns={"said": "by mail", "gold": "Oslo"}))
+    frame = wt.Results(({"attn-lrp": record},)).to_frame()
+    assert "by mail" not in set(frame.said)
+    assert set(frame.kept_said) == {"by mail"}
+    assert set(frame.gold) == {"Oslo"}  # tables of answers have no gold labels
 
 
 def test_records_of_other_rows_are_shown_apart(tmp_path: Path) -> None:
